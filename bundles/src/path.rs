@@ -1,0 +1,173 @@
+//! Absolute, normalised paths: on the host and in the sandbox, not interchangeable.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest path accepted, in bytes (`PATH_MAX` less the terminator).
+const MAX_PATH_BYTES: usize = 4095;
+
+/// Why a text is no path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// Relative or empty.
+    #[error("path {0:?} is not absolute")]
+    NotAbsolute(String),
+    /// Contains `.`, `..`, an empty component or a trailing slash.
+    #[error("path {0:?} is not normalised: write it without `.`, `..`, `//` and trailing `/`")]
+    NotNormalised(String),
+    /// Contains a NUL byte or another control character.
+    #[error("path {0:?} contains a control character")]
+    ControlCharacter(String),
+    /// Longer than 4095 bytes.
+    #[error("path is {0} bytes long; the limit is {MAX_PATH_BYTES}")]
+    TooLong(usize),
+}
+
+fn check(path: &str) -> Result<(), PathError> {
+    if path.len() > MAX_PATH_BYTES {
+        return Err(PathError::TooLong(path.len()));
+    }
+    let Some(rest) = path.strip_prefix('/') else {
+        return Err(PathError::NotAbsolute(path.to_owned()));
+    };
+    if path.chars().any(char::is_control) {
+        return Err(PathError::ControlCharacter(path.to_owned()));
+    }
+    if !rest.is_empty() && rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(PathError::NotNormalised(path.to_owned()));
+    }
+    Ok(())
+}
+
+macro_rules! absolute_path {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Parses an absolute, normalised path.
+            pub fn parse(path: impl Into<String>) -> Result<Self, PathError> {
+                let path = path.into();
+                check(&path)?;
+                Ok(Self(path))
+            }
+
+            /// Returns the path as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Returns `self` with a relative, normalised path below it.
+            pub fn join(&self, below: &str) -> Result<Self, PathError> {
+                let root = if self.0 == "/" { "" } else { &self.0 };
+                Self::parse(format!("{root}/{below}"))
+            }
+
+            /// Returns the number of components; `/` has none.
+            pub fn depth(&self) -> usize {
+                self.components().count()
+            }
+
+            /// Returns the components from the root down.
+            pub fn components(&self) -> impl Iterator<Item = &str> {
+                self.0.split('/').filter(|part| !part.is_empty())
+            }
+
+            /// Returns whether `self` is `other` or lies below it, by component.
+            pub fn is_within(&self, other: &Self) -> bool {
+                self.below(other).is_some()
+            }
+
+            /// Returns what of `self` lies below `other`: empty where they are equal.
+            pub fn below(&self, other: &Self) -> Option<&str> {
+                if other.0 == "/" {
+                    return Some(self.0.trim_start_matches('/'));
+                }
+                let rest = self.0.strip_prefix(other.0.as_str())?;
+                if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+            }
+
+            /// Returns the directory that holds `self`; `None` for `/`.
+            pub fn parent(&self) -> Option<Self> {
+                let (parent, name) = self.0.rsplit_once('/')?;
+                if name.is_empty() {
+                    return None;
+                }
+                Some(Self(if parent.is_empty() { "/".to_owned() } else { parent.to_owned() }))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = PathError;
+
+            fn try_from(path: String) -> Result<Self, PathError> {
+                Self::parse(path)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(path: $name) -> Self {
+                path.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl AsRef<std::path::Path> for $name {
+            fn as_ref(&self) -> &std::path::Path {
+                self.0.as_ref()
+            }
+        }
+    };
+}
+
+absolute_path! {
+    /// An absolute, normalised path on the host. Never shown to a client.
+    HostPath
+}
+absolute_path! {
+    /// An absolute, normalised path inside a sandbox.
+    SandboxPath
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_is_not_absolute_and_normalised() {
+        for bad in [
+            "", "a", "./a", "/a/", "//", "/a//b", "/a/./b", "/..", "/a/../b", "/a\0b", "/\n",
+        ] {
+            SandboxPath::parse(bad).expect_err(bad);
+        }
+        for good in ["/", "/a", "/a/b c/…", "/a/..b"] {
+            assert_eq!(SandboxPath::parse(good).unwrap().as_str(), good);
+        }
+    }
+
+    #[test]
+    fn below_works_by_component() {
+        let path = |text: &str| HostPath::parse(text).unwrap();
+        assert_eq!(path("/a/b/c").below(&path("/a")), Some("b/c"));
+        assert_eq!(path("/a").below(&path("/a")), Some(""));
+        assert_eq!(path("/ab").below(&path("/a")), None);
+        assert_eq!(path("/ab").below(&path("/")), Some("ab"));
+        assert_eq!(path("/a/b").parent(), Some(path("/a")));
+        assert_eq!(path("/a").parent(), Some(path("/")));
+        assert_eq!(path("/").parent(), None);
+    }
+}
