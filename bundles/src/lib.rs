@@ -6,16 +6,24 @@
 
 mod argv;
 mod bundle;
+mod compile;
+mod diff;
+mod explain;
 mod host;
 mod ids;
 mod limits;
 mod path;
 mod plan;
+mod refusal;
+mod verify;
 
 pub use argv::{Argv, ArgvError, Environment, EnvironmentError, MAX_ARG_BYTES, MAX_TOTAL_BYTES};
 pub use bundle::{
     BUNDLE_DIR, Bundle, HostOwner, IdMapLine, StagePlan, StageStep, file, parse_guard,
 };
+pub use compile::compile;
+pub use diff::{Change, diff};
+pub use explain::{Access, ExplainError, Resolution, ViewRule};
 pub use host::{Arch, Component, Enforcement, Gap, HostSupport, LimitSupport};
 pub use ids::{ContainerId, Digest, FileName, IdError, Slice, TileId, UserId};
 pub use limits::{CpuMillis, LimitError, Limits, MemoryBytes, Pids};
@@ -24,3 +32,5 @@ pub use plan::{
     LaunchPlan, Nesting, Network, Placement, ProcessView, Profile, Projection, ProjectionKind,
     Stdio, Tier, TreeOwner, Upper, WindowSize, WindowSizeError, WorkspaceView,
 };
+pub use refusal::{CompileError, PlanCode, PlanRefusal};
+pub use verify::{Proof, Rule, Violation, verify};
