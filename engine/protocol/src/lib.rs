@@ -249,7 +249,8 @@ pub enum ToKeeper {
         /// For the exit record.
         by: CancelledBy,
     },
-    /// The exit record has arrived; the keeper may go.
+    /// The exit record has arrived; the keeper may go, after every other attached client has its
+    /// own `Exited` or is gone.
     Collected,
 }
 
@@ -261,8 +262,11 @@ pub enum AttachMode {
     Write,
     /// Type; whoever did so until now watches.
     TakeOver,
-    /// Watch.
+    /// Watch: output, and nothing else.
     Read,
+    /// Learn of the end: `Attached` and `Exited`, no output. Such a client does not count for
+    /// grace and idle times, so the service itself may stay attached.
+    End,
 }
 
 /// Continues an earlier attach.
@@ -317,6 +321,8 @@ pub enum FromKeeper {
         resume_token: String,
         /// Offset of the first output byte that follows.
         seq: u64,
+        /// Offset where replay ends: bytes before it were written before this attach.
+        live: u64,
         /// This client's input arrived up to here.
         iseq: u64,
         /// Whether this client types.
@@ -343,8 +349,9 @@ pub enum FromKeeper {
         /// Why.
         error: KeeperError,
     },
-    /// The sandbox has ended and is cleaned up. With [`OutputPolicy::Retain`] two descriptors: a
-    /// memfd of what was kept of standard output and one of standard error.
+    /// The sandbox has ended and is cleaned up; comes after all output for this client. With
+    /// [`OutputPolicy::Retain`] two descriptors: a memfd of what was kept of standard output and
+    /// one of standard error.
     Exited {
         /// How.
         record: ExitRecord,
