@@ -6,7 +6,17 @@
     unsafe_code,
     reason = "system calls that rustix does not wrap, and fork, which it cannot"
 )]
+#![expect(
+    clippy::unnecessary_debug_formatting,
+    reason = "messages show paths as strace(1) does: quoted, with escapes"
+)]
 
+pub mod cgroup;
+pub mod dir;
 pub mod error;
+pub mod idmap;
+pub mod memfd;
+pub mod mount;
+pub mod socket;
 
 pub use error::{Error, Result};
