@@ -7,12 +7,8 @@ use casemate::term::control::{Attach, ClientMessage, ExitBy, ExitKind, ServerMes
 use casemate::term::frame::{ClientFrame, ServerFrame};
 use serde_json::Value;
 
-fn vectors() -> Value {
+fn vectors() -> Vec<Value> {
     serde_json::from_str(include_str!("../../tests/wire/term-v1.json")).unwrap()
-}
-
-fn cases<'a>(vectors: &'a Value, list: &str) -> &'a Vec<Value> {
-    vectors[list].as_array().unwrap()
 }
 
 fn hex(text: &str) -> Vec<u8> {
@@ -20,6 +16,21 @@ fn hex(text: &str) -> Vec<u8> {
         .step_by(2)
         .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
         .collect()
+}
+
+/// The vectors of one direction that have a field.
+fn select<'a>(
+    vectors: &'a [Value],
+    direction: &'a str,
+    field: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str, &'a Value)> {
+    vectors
+        .iter()
+        .filter(move |case| case["direction"] == direction)
+        .filter_map(move |case| {
+            let wire = case.get(field)?.as_str().unwrap();
+            Some((case["name"].as_str().unwrap(), wire, case))
+        })
 }
 
 fn kind_of_client(message: &ClientMessage) -> String {
@@ -68,93 +79,109 @@ fn kind_of_server(message: &ServerMessage) -> String {
 }
 
 #[test]
-fn client_messages_round_trip_and_every_kind_has_a_vector() {
+fn client_messages_round_trip_or_are_refused_and_every_kind_has_a_vector() {
     let vectors = vectors();
     let mut kinds = BTreeSet::new();
-    for case in cases(&vectors, "client") {
-        let message: ClientMessage = serde_json::from_value(case["message"].clone()).unwrap();
-        assert_eq!(serde_json::to_value(&message).unwrap(), case["message"]);
+    for (name, text, case) in select(&vectors, "c2s", "text") {
+        let message = serde_json::from_str::<ClientMessage>(text);
+        if let Some(code) = case.get("error") {
+            assert_eq!(code, "TERM_INVALID_FRAME");
+            message.expect_err(name);
+            continue;
+        }
+        let message = message.expect(name);
+        assert_eq!(serde_json::to_value(&message).unwrap(), case["parsed"]);
         kinds.insert(kind_of_client(&message));
     }
     // hello ×2, resize, signal ×4, close, replayDone: the match above fails to compile when a
     // kind is added.
     assert_eq!(kinds.len(), 9, "{kinds:?}");
-    for case in cases(&vectors, "client_short") {
-        let message: ClientMessage = serde_json::from_value(case["message"].clone()).unwrap();
-        assert_eq!(serde_json::to_value(&message).unwrap(), case["means"]);
-    }
 }
 
 #[test]
-fn client_messages_outside_the_closed_set_are_refused() {
-    for case in cases(&vectors(), "client_refused") {
-        let parsed = serde_json::from_str::<ClientMessage>(case["text"].as_str().unwrap());
-        parsed.expect_err(case["name"].as_str().unwrap());
-    }
+fn short_hellos_have_defaults() {
+    let text = r#"{"type":"hello","v":1,"attach":{"open":{"tile":"apps/a","net":"none"}},
+        "cols":80,"rows":24,"resume":null}"#;
+    let message: ClientMessage = serde_json::from_str(text).unwrap();
+    assert_eq!(
+        serde_json::to_value(&message).unwrap(),
+        serde_json::json!({
+            "type": "hello", "v": 1, "cols": 80, "rows": 24, "mode": "rw", "takeover": false,
+            "attach": {"open": {"tile": "apps/a", "net": "none", "api": false, "gpu": "none"}},
+        })
+    );
 }
 
 #[test]
 fn server_messages_round_trip_and_every_kind_has_a_vector() {
+    let vectors = vectors();
     let mut kinds = BTreeSet::new();
-    for case in cases(&vectors(), "server") {
-        let message: ServerMessage = serde_json::from_value(case["message"].clone()).unwrap();
-        assert_eq!(serde_json::to_value(&message).unwrap(), case["message"]);
+    let mut codes = BTreeSet::new();
+    for (name, text, case) in select(&vectors, "s2c", "text") {
+        let message = serde_json::from_str::<ServerMessage>(text);
+        if case.get("error").is_some() {
+            message.expect_err(name);
+            continue;
+        }
+        let message = message.expect(name);
+        assert_eq!(serde_json::to_value(&message).unwrap(), case["parsed"]);
+        if let ServerMessage::Error { code, fatal, .. } = &message {
+            assert_eq!(*fatal, code.close().is_some(), "{name}");
+            codes.insert(format!("{code:?}"));
+        }
         kinds.insert(kind_of_server(&message));
     }
     // ready, replayEnd, size, clients, error, and an exit for each reason and each `by`.
     assert_eq!(kinds.len(), 5 + 7 + 5, "{kinds:?}");
+    assert_eq!(codes.len(), TermCode::ALL.len(), "{codes:?}");
 }
 
 #[test]
-fn every_error_code_has_a_vector_with_its_close_code() {
+fn client_frames_round_trip_or_are_refused() {
     let vectors = vectors();
-    let listed: Vec<TermCode> = cases(&vectors, "errors")
-        .iter()
-        .map(|case| {
-            let code: TermCode = serde_json::from_value(case["code"].clone()).unwrap();
-            assert_eq!(case["close"].as_u64(), code.close().map(u64::from));
-            code
-        })
-        .collect();
-    assert_eq!(listed, TermCode::ALL);
-}
-
-#[test]
-fn binary_frames_match_their_vectors() {
-    let vectors = vectors();
-    for case in cases(&vectors, "client_frames") {
-        let bytes = hex(case["hex"].as_str().unwrap());
-        let frame = &case["frame"];
-        let data = hex(frame["bytes"].as_str().unwrap_or(""));
-        let expected = match frame["type"].as_str().unwrap() {
+    for (name, wire, case) in select(&vectors, "c2s", "hex") {
+        let wire = hex(wire);
+        let parsed = ClientFrame::parse(&wire);
+        if case.get("error").is_some() {
+            parsed.expect_err(name);
+            continue;
+        }
+        let expected = &case["parsed"];
+        let data = hex(expected["hex"].as_str().unwrap_or(""));
+        let frame = match expected["type"].as_str().unwrap() {
             "input" => ClientFrame::Input {
-                iseq: frame["iseq"].as_u64().unwrap(),
+                iseq: expected["iseq"].as_u64().unwrap(),
                 bytes: &data,
             },
-            "ack" => ClientFrame::Ack(frame["offset"].as_u64().unwrap()),
+            "ack" => ClientFrame::Ack(expected["seq"].as_u64().unwrap()),
             other => panic!("{other}"),
         };
-        assert_eq!(ClientFrame::parse(&bytes), Ok(expected));
-        assert_eq!(expected.to_bytes(), bytes);
-    }
-    for case in cases(&vectors, "server_frames") {
-        let frame = &case["frame"];
-        let data = hex(frame["bytes"].as_str().unwrap_or(""));
-        let expected = match frame["type"].as_str().unwrap() {
-            "output" => ServerFrame::Output {
-                seq: frame["seq"].as_u64().unwrap(),
-                bytes: &data,
-            },
-            "iack" => ServerFrame::InputAck(frame["offset"].as_u64().unwrap()),
-            other => panic!("{other}"),
-        };
-        assert_eq!(expected.to_bytes(), hex(case["hex"].as_str().unwrap()));
-    }
-    for case in cases(&vectors, "client_frames_refused") {
-        ClientFrame::parse(&hex(case["hex"].as_str().unwrap()))
-            .expect_err(case["name"].as_str().unwrap());
+        assert_eq!(parsed, Ok(frame), "{name}");
+        assert_eq!(frame.to_bytes(), wire);
     }
     let mut long = vec![2, 0, 0, 0, 0, 0, 0, 0, 0];
-    long.resize(9 + 64 * 1024 + 1, b'x');
+    long.resize(9 + 64 * 1024, b'x');
+    ClientFrame::parse(&long).unwrap();
+    long.push(b'x');
     ClientFrame::parse(&long).expect_err("input over its limit");
+}
+
+#[test]
+fn server_frames_are_written_as_their_vectors() {
+    let vectors = vectors();
+    for (name, wire, case) in select(&vectors, "s2c", "hex") {
+        let Some(parsed) = case.get("parsed") else {
+            continue;
+        };
+        let data = hex(parsed["hex"].as_str().unwrap_or(""));
+        let frame = match parsed["type"].as_str().unwrap() {
+            "output" => ServerFrame::Output {
+                seq: parsed["seq"].as_u64().unwrap(),
+                bytes: &data,
+            },
+            "iack" => ServerFrame::InputAck(parsed["seq"].as_u64().unwrap()),
+            other => panic!("{other}"),
+        };
+        assert_eq!(frame.to_bytes(), hex(wire), "{name}");
+    }
 }

@@ -3,6 +3,9 @@
 /// Largest number of bytes in one input frame.
 pub const MAX_INPUT: usize = 64 * 1024;
 
+/// Offsets are below this, so that a page can hold them exactly.
+pub const OFFSET_END: u64 = 1 << 53;
+
 const OUTPUT: u8 = 1;
 const INPUT: u8 = 2;
 const ACK: u8 = 3;
@@ -31,6 +34,9 @@ pub enum FrameError {
     /// Not a frame that a client sends.
     #[error("frame type {0:#04x} is not one that a client sends")]
     Type(u8),
+    /// An offset that no session reaches.
+    #[error("offset {0} is not below 2^53")]
+    Offset(u64),
     /// Too short, too long, or trailing bytes.
     #[error("frame of type {kind:#04x} has a length of {bytes} bytes, which it cannot have")]
     Length {
@@ -54,6 +60,9 @@ impl<'a> ClientFrame<'a> {
         }
         let (offset, bytes) = rest.split_first_chunk::<8>().ok_or(length)?;
         let offset = u64::from_be_bytes(*offset);
+        if offset >= OFFSET_END {
+            return Err(FrameError::Offset(offset));
+        }
         match kind {
             INPUT if (1..=MAX_INPUT).contains(&bytes.len()) => Ok(Self::Input {
                 iseq: offset,
