@@ -13,6 +13,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// `openat2(5, "etc/passwd", O_PATH) = -1 ELOOP (Too many levels of symbolic links)`. Arguments may
 /// be host paths: the text is for the operator's log and never for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::error_impl_error,
+    reason = "the one error of this crate, read as casemate_sys::Error"
+)]
 pub struct Error {
     call: &'static str,
     arguments: String,

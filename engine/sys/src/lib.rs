@@ -11,12 +11,21 @@
     reason = "messages show paths as strace(1) does: quoted, with escapes"
 )]
 
+pub mod capability;
 pub mod cgroup;
+pub mod descriptor;
 pub mod dir;
 pub mod error;
 pub mod idmap;
+pub mod keyring;
+pub mod landlock;
 pub mod memfd;
 pub mod mount;
+pub mod namespace;
+pub mod process;
+pub mod seccomp;
+pub mod signal;
 pub mod socket;
+pub mod terminal;
 
 pub use error::{Error, Result};
