@@ -15,6 +15,7 @@ mod limits;
 mod path;
 mod plan;
 mod refusal;
+mod syscalls;
 mod verify;
 
 pub use argv::{Argv, ArgvError, Environment, EnvironmentError, MAX_ARG_BYTES, MAX_TOTAL_BYTES};
