@@ -1,1 +1,51 @@
-//! Skeleton.
+//! Content-addressed base images: store, snapshots, pins.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use casemate_rootfs::{BaseName, Source, Store};
+//!
+//! let store = Store::create("/var/lib/casemate")?;
+//! let mut archive = std::fs::File::open("debian12.tar")?;
+//! store.import(&BaseName::parse("debian12")?, Source::Archive(&mut archive), &mut |_| {})?;
+//!
+//! let base = store.resolve("debian12")?;
+//! let held = store.use_lock(&base.chain)?; // as long as it is open, base.fs stays
+//! # drop(held);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A test base needs no network: put `/bin/busybox` or a static program, and the directories that
+//! a sandbox mounts on, into a directory, and import it with [`Source::Directory`]. That takes
+//! some milliseconds.
+
+mod archive;
+mod digest;
+mod directory;
+mod files;
+mod format;
+mod import;
+mod ingest;
+mod name;
+mod notice;
+mod oci;
+mod pax;
+mod staging;
+mod store;
+mod time;
+mod tree;
+mod unpack;
+
+pub use archive::{ArchiveError, EntryName};
+pub use digest::{Digest, DigestError};
+pub use directory::DirectoryError;
+pub use files::FileError;
+pub use format::FormatError;
+pub use import::{ImportError, Imported, Source, Step};
+pub use ingest::IngestError;
+pub use name::{BaseName, NameError};
+pub use notice::{Notice, Notices};
+pub use pax::PaxError;
+pub use store::{BaseSummary, ResolveError, ResolvedBase, Store, StoreError, Unpinned};
+pub use tree::PlaceError;
+pub use unpack::UnpackError;
