@@ -20,6 +20,8 @@ impl Ended {
     pub(crate) fn word(self) -> String {
         match self {
             Self::Said(text) => text,
+            Self::Died(libc::SIGSEGV | libc::SIGBUS) => "crash".to_owned(),
+            Self::Died(libc::SIGSYS) => "killed".to_owned(),
             Self::Died(signal) => format!("signal:{signal}"),
             Self::Silent(code) => format!("exit:{code}"),
             Self::Hung => "hung".to_owned(),
@@ -111,8 +113,9 @@ fn listen(reader: u64, millis: u32) -> Result<Option<String>, Hang> {
             return Ok(None);
         }
         said.extend_from_slice(buffer.get(..count).unwrap_or(&[]));
-        if said.last() == Some(&0) {
-            said.pop();
+        // A child that forked says it twice.
+        if let Some(end) = said.iter().position(|byte| *byte == 0) {
+            said.truncate(end);
             return Ok(Some(String::from_utf8_lossy(&said).into_owned()));
         }
     }

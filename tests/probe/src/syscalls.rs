@@ -35,8 +35,8 @@ enum Form {
     I386,
 }
 
-/// One answer for each number from 0 to 500: `ok`, an errno's name, `signal:N`, `exit:N`, `hung`
-/// or `skipped`.
+/// One answer for each number from 0 to 500: `ok`, an errno's name, `killed` by a filter,
+/// `crash`, `signal:N`, `exit:N`, `hung` or `skipped`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answers {
     native: Vec<String>,
