@@ -1,9 +1,13 @@
 //! Descriptors: what they are, and close-on-exec (`close_range(2)`, `fstat(2)`).
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
@@ -103,6 +107,73 @@ impl Standard {
             Self::Error => rustix::stdio::dup2_stderr(fd),
         }
         .map_err(Error::of("dup2", || format!("{fd:?}, {}", self.number())))
+    }
+}
+
+/// The first open descriptor that is none of 0–2, read from `/proc/self/fd`.
+pub fn first_extra() -> Result<Option<u32>> {
+    const FD_DIRECTORY: &CStr = c"/proc/self/fd";
+    let directory = open(here(), FD_DIRECTORY, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let own = directory.as_raw_fd().unsigned_abs();
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    let mut entries = RawDir::new(&directory, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry.map_err(Error::of("getdents64", || format!("{FD_DIRECTORY:?}")))?;
+        // `.` and `..` are no numbers.
+        let number = entry.file_name().to_str().map_or(Ok(0), str::parse::<u32>);
+        match number {
+            Ok(number) if number > 2 && number != own => return Ok(Some(number)),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Takes over a descriptor that came through the exec. Refused with `EBUSY` when it is marked
+/// close-on-exec: then it was opened by this process, or has been taken over before.
+pub fn inherited(number: i32) -> Result<OwnedFd> {
+    let failure = |errno| Error::new("fcntl", format!("{number}, F_GETFD"), errno);
+    // SAFETY: F_GETFD reads the flags of any number and answers EBADF for one that is not open.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    if flags < 0 {
+        return Err(Error::last("fcntl", format!("{number}, F_GETFD")));
+    }
+    if number <= 2 || flags & libc::FD_CLOEXEC != 0 {
+        return Err(failure(Errno::BUSY));
+    }
+    // SAFETY: the number is open and nobody in this process owns it: what this process opens is
+    // close-on-exec, and so is this one from the next line on.
+    let owned = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC)
+        .map_err(Error::of("fcntl", || {
+            format!("{number}, F_SETFD, FD_CLOEXEC")
+        }))?;
+    Ok(owned)
+}
+
+/// Waits until there is something to read or the other end is closed; false when `timeout` came
+/// first. A signal does not end the wait.
+pub fn wait_readable(fd: impl AsFd, timeout: Duration) -> Result<bool> {
+    let end = Instant::now() + timeout;
+    let fd = fd.as_fd();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timespec = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, Some(&timespec)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(errno) => {
+                return Err(Error::new(
+                    "ppoll",
+                    format!("{fd:?}, POLLIN, {left:?}"),
+                    errno,
+                ));
+            }
+        }
     }
 }
 

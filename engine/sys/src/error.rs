@@ -57,6 +57,11 @@ impl Error {
         self.call
     }
 
+    /// The arguments as they are printed.
+    pub fn arguments(&self) -> &str {
+        &self.arguments
+    }
+
     /// The kernel's reason.
     pub const fn errno(&self) -> Errno {
         self.errno

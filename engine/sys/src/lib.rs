@@ -27,5 +27,7 @@ pub mod seccomp;
 pub mod signal;
 pub mod socket;
 pub mod terminal;
+pub mod view;
 
 pub use error::{Error, Result};
+pub use rustix::io::Errno;

@@ -7,6 +7,17 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
+/// `SIGHUP`
+pub const HUP: i32 = libc::SIGHUP;
+/// `SIGKILL`
+pub const KILL: i32 = libc::SIGKILL;
+/// `SIGPIPE`
+pub const PIPE: i32 = libc::SIGPIPE;
+/// `SIGCHLD`
+pub const CHLD: i32 = libc::SIGCHLD;
+/// `SIGCONT`
+pub const CONT: i32 = libc::SIGCONT;
+
 /// A signal taken from the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
