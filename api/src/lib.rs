@@ -1,2 +1,3 @@
 //! Skeleton.
+pub mod config;
 pub mod term;
