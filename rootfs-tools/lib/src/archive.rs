@@ -234,7 +234,7 @@ impl<R: Read> Archive<R> {
 
     /// Reads to the end of the stream. Returns whether there was anything but zeros.
     pub(crate) fn drain(&mut self) -> Result<Trailer, ArchiveError> {
-        let mut buffer = [0; 32 * 1024];
+        let mut buffer = [0; 8 * 1024];
         let mut trailer = Trailer::Zeros;
         loop {
             let count = self
@@ -294,8 +294,8 @@ impl<R: Read> Archive<R> {
             }),
         };
         let bytes = number(b"size")?.unwrap_or(header_bytes);
-        let uid = field(number(b"uid")?.or(header.uid().ok()), "owner")?;
-        let gid = field(number(b"gid")?.or(header.gid().ok()), "group")?;
+        let uid = field(number(b"uid")?.or_else(|| header.uid().ok()), "owner")?;
+        let gid = field(number(b"gid")?.or_else(|| header.gid().ok()), "group")?;
         let mode = field(header.mode().ok().map(u64::from), "mode")?;
         let mtime = match records.time().map_err(|source| malformed(&path, source))? {
             Some(time) => time,

@@ -1,0 +1,170 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use casemate_rootfs::BaseName;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Imports, builds and lists the base images that sandboxes start from.
+#[derive(Debug, Parser)]
+#[command(name = "rootfs-tools", version)]
+pub(crate) struct Arguments {
+    /// Directory of the store
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "CASEMATE_ROOT",
+        default_value = "/var/lib/casemate"
+    )]
+    pub(crate) root: PathBuf,
+
+    /// Print JSON: the result on standard output, progress and errors on standard error
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Import a root file system: a tar archive (plain, gzip, zstd or xz), a directory, or `-` for
+    /// an archive on standard input
+    Import {
+        /// Name of the base
+        #[arg(long, value_parser = parse_name)]
+        name: BaseName,
+
+        /// Archive, directory or `-`
+        #[arg(value_name = "ARCHIVE|DIR")]
+        from: PathBuf,
+    },
+    /// Build a Debian base with mmdebstrap and import it
+    Build(BuildOptions),
+    /// List the bases
+    List,
+    /// Show one base
+    Show {
+        /// Name of the base
+        #[arg(value_parser = parse_name)]
+        name: BaseName,
+    },
+    /// Protect a base from collection
+    Pin {
+        /// Name of the base
+        #[arg(value_parser = parse_name)]
+        name: BaseName,
+    },
+    /// Remove the protection of a base; the base stays until it is collected
+    Unpin {
+        /// Name of the base
+        #[arg(value_parser = parse_name)]
+        name: BaseName,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildOptions {
+    /// Debian suite
+    #[arg(long, value_parser = parse_suite)]
+    pub(crate) suite: String,
+
+    /// Name of the base [default: the suite, with bookworm as debian12 and trixie as debian13]
+    #[arg(long, value_parser = parse_name)]
+    pub(crate) name: Option<BaseName>,
+
+    /// Packages beside those that every base has (bash, ca-certificates, git, iproute2, less,
+    /// procps)
+    #[arg(long, value_delimiter = ',', value_name = "PACKAGE,…", value_parser = parse_package)]
+    pub(crate) include: Vec<String>,
+
+    /// Mirror [default: mmdebstrap's, which is deb.debian.org]
+    #[arg(long, value_name = "URL", value_parser = parse_mirror)]
+    pub(crate) mirror: Option<String>,
+
+    /// Set of packages to begin with
+    #[arg(long, value_enum, default_value_t = Variant::Minbase)]
+    pub(crate) variant: Variant,
+}
+
+/// Package sets of mmdebstrap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Variant {
+    /// Required packages and apt
+    Minbase,
+    /// That and what is of priority important
+    Important,
+    /// That and what is of priority standard
+    Standard,
+}
+
+impl Variant {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Minbase => "minbase",
+            Self::Important => "important",
+            Self::Standard => "standard",
+        }
+    }
+}
+
+fn parse_name(text: &str) -> Result<BaseName, casemate_rootfs::NameError> {
+    BaseName::parse(text)
+}
+
+/// Suites and packages become arguments of another program: they must not look like options.
+fn parse_word(text: &str, extra: &[u8]) -> bool {
+    text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || extra.contains(&byte))
+}
+
+fn parse_suite(text: &str) -> Result<String, &'static str> {
+    if parse_word(text, b"-.") {
+        Ok(text.to_owned())
+    } else {
+        Err("a suite has letters, digits, `-` and `.`, like bookworm")
+    }
+}
+
+fn parse_package(text: &str) -> Result<String, &'static str> {
+    if parse_word(text, b"+-.:") {
+        Ok(text.to_owned())
+    } else {
+        Err("a package has letters, digits, `+`, `-`, `.` and `:`, like python3-minimal")
+    }
+}
+
+fn parse_mirror(text: &str) -> Result<String, &'static str> {
+    let known = ["http://", "https://", "file:///", "copy:///"];
+    let named = known.iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if named && !text.bytes().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) {
+        Ok(text.to_owned())
+    } else {
+        Err("a mirror is a URL with http, https, file or copy, like http://deb.debian.org/debian")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_that_looks_like_an_option_reaches_another_program() {
+        for bad in ["", "-x", "--aptopt=x", "a b", "a\n", "a/b"] {
+            assert!(parse_suite(bad).is_err() && parse_package(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["http://", "ftp://x", "-http://x", "http://x y", "deb http://x"] {
+            assert!(parse_mirror(bad).is_err(), "{bad:?}");
+        }
+        parse_mirror("http://127.0.0.1:8080/debian").unwrap();
+        parse_package("libstdc++6:amd64").unwrap();
+    }
+}

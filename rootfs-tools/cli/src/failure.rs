@@ -1,0 +1,135 @@
+//! Errors at the border: one line for people or JSON, and an exit code of `sysexits.h`.
+
+use std::error::Error as _;
+use std::io::{self, Write as _};
+
+use casemate_rootfs::{
+    ArchiveError, FileError, ImportError, IngestError, ResolveError, StoreError, UnpackError,
+};
+
+use crate::debian::BuildError;
+use crate::import::InputError;
+
+/// The command line or what it names cannot be used (`EX_USAGE`).
+pub(crate) const USAGE: u8 = 64;
+const NO_INPUT: u8 = 66;
+const UNAVAILABLE: u8 = 69;
+const INTERNAL: u8 = 70;
+const IO: u8 = 74;
+const DENIED: u8 = 77;
+
+/// What is reported of an error.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: u8,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        Self { exit: exit_code(error), text: format!("{error:#}") }
+    }
+
+    /// Prints the error where errors go.
+    pub(crate) fn report(&self, json: bool) {
+        let mut stderr = io::stderr().lock();
+        let printed = if json {
+            let document = serde_json::json!({ "error": self.text, "exit": self.exit });
+            writeln!(stderr, "{document}")
+        } else {
+            writeln!(stderr, "rootfs-tools: {}", self.text)
+        };
+        // Nothing is left to tell where standard error cannot be written.
+        drop(printed);
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> u8 {
+    for cause in error.chain() {
+        if let Some(error) = cause.downcast_ref::<InputError>() {
+            return match error {
+                InputError::Open { source, .. } => of_io(source, NO_INPUT),
+            };
+        }
+        if let Some(error) = cause.downcast_ref::<BuildError>() {
+            return of_build(error);
+        }
+        if let Some(error) = cause.downcast_ref::<ResolveError>() {
+            return match error {
+                ResolveError::Name(_) => USAGE,
+                ResolveError::Store(error) => of_store(error),
+            };
+        }
+        if let Some(error) = cause.downcast_ref::<StoreError>() {
+            return of_store(error);
+        }
+        if let Some(error) = cause.downcast_ref::<ImportError>() {
+            return of_import(error);
+        }
+        if let Some(error) = cause.downcast_ref::<io::Error>() {
+            return of_io(error, IO);
+        }
+    }
+    INTERNAL
+}
+
+fn of_build(error: &BuildError) -> u8 {
+    match error {
+        BuildError::Missing => UNAVAILABLE,
+        BuildError::Start(error) => of_io(error, IO),
+        BuildError::NotRoot => DENIED,
+        BuildError::Failed { .. } => UNAVAILABLE,
+    }
+}
+
+fn of_store(error: &StoreError) -> u8 {
+    match error {
+        StoreError::Absent(_) | StoreError::UnknownBase(_) | StoreError::UnknownSnapshot(_) => {
+            NO_INPUT
+        }
+        StoreError::Format { .. } => UNAVAILABLE,
+        StoreError::File(error) => of_file(error),
+    }
+}
+
+fn of_import(error: &ImportError) -> u8 {
+    match error {
+        ImportError::Store(error) => of_store(error),
+        ImportError::Ingest(IngestError::File(error))
+        | ImportError::Unpack(UnpackError::File(error))
+        | ImportError::File(error) => of_file(error),
+        // Damaged data has an own kind; whatever else is the disk's or the network's.
+        ImportError::Ingest(IngestError::Read(source)) => match source.kind() {
+            io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::Other => USAGE,
+            _ => of_io(source, IO),
+        },
+        ImportError::Ingest(IngestError::Empty | IngestError::Size) => USAGE,
+        ImportError::Directory(error) => error
+            .source()
+            .and_then(|source| source.downcast_ref::<io::Error>())
+            .map_or(USAGE, |source| of_io(source, IO)),
+        ImportError::Unpack(UnpackError::Archive(ArchiveError::Read { source, .. }))
+        | ImportError::ReadBack(source) => of_io(source, IO),
+        ImportError::Unpack(UnpackError::Entry { source, .. }) => source
+            .source()
+            .and_then(|source| source.downcast_ref::<io::Error>())
+            .map_or(USAGE, |source| of_io(source, IO)),
+        ImportError::Unpack(UnpackError::Archive(_) | UnpackError::Entries) => USAGE,
+        ImportError::Unpack(UnpackError::Directory { .. }) | ImportError::Changed { .. } => IO,
+    }
+}
+
+fn of_file(error: &FileError) -> u8 {
+    of_io(&error.source, IO)
+}
+
+fn of_io(error: &io::Error, otherwise: u8) -> u8 {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => DENIED,
+        io::ErrorKind::NotFound => NO_INPUT,
+        _ => otherwise,
+    }
+}
