@@ -131,7 +131,7 @@ impl<'a> Request<'a> {
         let mut words = words.iter();
         loop {
             match words.next()?.to_bytes() {
-                b"--pid" => pid = Some(Pid::from_raw(number(words.next()?)?)?),
+                b"--pid" => pid = Some(positive(words.next()?)?),
                 b"--plan" => plan = Some(words.next()?.as_c_str()),
                 b"--tty" => terminal = true,
                 b"--deadline-ms" => deadline = Duration::from_millis(number(words.next()?)?),
@@ -141,12 +141,21 @@ impl<'a> Request<'a> {
         }
         let argv = words.as_slice();
         Some(Self {
-            pid: pid.filter(|pid| pid.as_raw_pid() > 0)?,
+            pid: pid?,
             plan: plan?,
             terminal,
             deadline,
             argv: (!argv.is_empty()).then_some(argv)?,
         })
+    }
+}
+
+fn positive(word: &CStr) -> Option<Pid> {
+    let number: i32 = number(word)?;
+    if number > 0 {
+        Pid::from_raw(number)
+    } else {
+        None
     }
 }
 

@@ -60,13 +60,10 @@ pub fn fork() -> Result<Fork> {
     // SAFETY: the process has one thread, so the child has all of the parent's threads and no lock
     // is held by one that is missing.
     let pid = unsafe { libc::fork() };
-    match pid {
-        0 => Ok(Fork::Child),
-        _ => Pid::from_raw(pid)
-            .filter(|_| pid > 0)
-            .map(Fork::Parent)
-            .ok_or_else(|| Error::last("fork", "")),
+    if pid < 0 {
+        return Err(Error::last("fork", ""));
     }
+    Ok(Pid::from_raw(pid).map_or(Fork::Child, Fork::Parent))
 }
 
 /// `execvp(3)` with the process's own environment: a name without `/` is looked up in `PATH`.
