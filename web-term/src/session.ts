@@ -22,6 +22,7 @@ import {
   type ServerMessage,
   type SessionEnv,
 } from "./core/message";
+import { isReport } from "./core/report";
 import { clock, exitWords, size as sizeWords } from "./core/words";
 import type { Screen, Size } from "./view/terminal";
 
@@ -29,11 +30,6 @@ import type { Screen, Size } from "./view/terminal";
 const RESIZE_MS = 50;
 /** How often the age of an unanswered key is looked at. */
 const SILENCE_CHECK_MS = 500;
-/** Answers of a terminal to queries: they must not be typed while old output is replayed. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences are made of them
-const REPORT =
-  /^(?:\x1b\[[?>=]?[\d;]*(?:[cRnxy]|\$y)|\x1b\[[IO]|\x1bP[^\x1b]*\x1b\\|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\))+$/;
-
 /** A session as the page shows it. */
 export class Session {
   readonly #connection;
@@ -75,8 +71,8 @@ export class Session {
 
   /** Opens a new shell; what is on the screen stays above it. */
   open(target: Target): void {
-    const { phase, shown } = this.#connection.value;
-    if (shown) this.#screen.separate(phase.at === "ended" ? this.#endWords() : "new shell");
+    const { phase, text } = this.#connection.value;
+    if (text) this.#screen.separate(phase.at === "ended" ? this.#endWords() : "new shell");
     this.#input.restart();
     this.#connection.value = { ...this.#connection.value, target };
     this.#apply({ type: "open" });
@@ -150,7 +146,7 @@ export class Session {
   }
 
   #keep(bytes: Uint8Array): void {
-    if (this.#gateShut && REPORT.test(new TextDecoder("latin1").decode(bytes))) return;
+    if (this.#gateShut && isReport(bytes)) return;
     if (!this.#input.push(bytes)) {
       this.#notice.value = `${sizeWords(bytes.length)} were not sent: the shell has not taken what was typed before.`;
       return;

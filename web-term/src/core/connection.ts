@@ -35,8 +35,10 @@ export type Connection = {
   held: Held | null;
   /** Whether this page types into the session, or only watches. */
   owner: boolean;
-  /** Whether text of the held session is on the screen. */
+  /** Whether the screen shows the held session, so that a resume continues its text. */
   shown: boolean;
+  /** Whether the screen shows any text, be it of a session before; it is never covered. */
+  text: boolean;
   /** Attempts since the connection was last live. */
   attempt: number;
   /** When the connection was lost; kept over attempts. */
@@ -87,6 +89,7 @@ export function idle(target: Target): Connection {
     held: null,
     owner: true,
     shown: false,
+    text: false,
     attempt: 0,
     lostAt: null,
   };
@@ -157,6 +160,7 @@ function onMessage(state: Connection, message: ServerMessage, now: number): Step
           held,
           owner: message.owner,
           shown: true,
+          text: true,
           attempt: 0,
           lostAt: null,
           phase: { at: "live" },

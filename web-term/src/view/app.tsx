@@ -183,9 +183,9 @@ export function App() {
   };
   return (
     <>
-      <a class="skip" href="#main" onClick={skip}>
+      <button type="button" class="skip" onClick={skip}>
         Skip to content
-      </a>
+      </button>
       <div class="app">
         <Side listing={listing.value} place={shown} />
         {shown && listing.value.at === "listed" ? (
@@ -205,8 +205,6 @@ export function App() {
   );
 }
 
-/** The fragment holds the place, so the link moves the focus itself. */
-function skip(event: Event): void {
-  event.preventDefault();
+function skip(): void {
   document.getElementById("main")?.focus();
 }

@@ -145,7 +145,7 @@ function StatusBar({ session, size, now }: { session: Session | null; size: Size
   const roundTrip = session?.roundTrip.value ?? null;
   const pending = session?.pending.value ?? 0;
   return (
-    <footer class="status" aria-label="Session status">
+    <section class="status" aria-label="Session status">
       <span>
         {connection?.phase.at === "connecting" ? (
           <span class="spin" />
@@ -157,15 +157,15 @@ function StatusBar({ session, size, now }: { session: Session | null; size: Size
           <span class="dimmer">{roundTrip} ms</span>
         )}
       </span>
-      {connection?.shown && (
+      {connection?.text && (
         <span>
           {size.cols} × {size.rows}
         </span>
       )}
-      {connection?.shown && <span class="desk-only">UTF-8</span>}
+      {connection?.text && <span class="desk-only">UTF-8</span>}
       {pending > 0 && connection?.phase.at !== "live" && <span>{sizeWords(pending)} pending</span>}
       <span class="sp" />
-    </footer>
+    </section>
   );
 }
 
@@ -250,7 +250,7 @@ function isStale(connection: Connection | null): boolean {
     case "ended":
       return true;
     case "connecting":
-      return connection.shown;
+      return connection.held !== null && connection.text;
     case "idle":
     case "live":
     case "stalled":
@@ -324,7 +324,7 @@ export function Pane(props: PaneProps) {
             {session && connection?.phase.at === "idle" && (
               <EmptyCard tile={tile} net={net} onOpen={open} />
             )}
-            {session && connection && !connection.shown && (
+            {session && connection && !connection.text && (
               <StateCard session={session} connection={connection} onSignIn={props.onSignIn} />
             )}
           </div>

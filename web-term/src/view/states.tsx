@@ -80,7 +80,7 @@ function WaitingBar({ session, connection, now, phase }: BarProps & { phase: At<
   const left = phase.retryAt - now;
   return (
     <>
-      {connection.shown && <Rule>{`connection lost ${clock(phase.lostAt)}`}</Rule>}
+      {connection.text && <Rule>{`connection lost ${clock(phase.lostAt)}`}</Rule>}
       <EndBar
         tone="warn"
         lead={<CountRing left={left} whole={whole.current.whole} />}
@@ -190,12 +190,12 @@ export function StateBar(props: BarProps & { onSignIn: () => void }) {
     case "waiting":
       return <WaitingBar {...props} phase={phase} />;
     case "connecting":
-      if (!connection.shown) return null;
+      if (!connection.text) return null;
       return (
         <EndBar
           tone="warn"
           lead={<span class="spin" />}
-          title="Reconnecting"
+          title={connection.held ? "Reconnecting" : "Opening a new shell"}
           detail={`Connecting now.${unsent(session.pending.value)}`}
         >
           <button type="button" class="btn quiet" onClick={() => session.stop()}>
@@ -239,7 +239,7 @@ export function StateBar(props: BarProps & { onSignIn: () => void }) {
         </>
       );
     case "refused":
-      return connection.shown ? <RefusedBar {...props} phase={phase} /> : null;
+      return connection.text ? <RefusedBar {...props} phase={phase} /> : null;
     case "ended":
       return <EndedBar {...props} phase={phase} />;
     case "idle":
@@ -249,43 +249,37 @@ export function StateBar(props: BarProps & { onSignIn: () => void }) {
   }
 }
 
-/** Instead of the text, where there is none yet. */
-export function StateCard(props: {
-  session: Session;
-  connection: Connection;
-  onSignIn: () => void;
-}) {
-  const { session, connection, onSignIn } = props;
-  const { phase, target } = connection;
-  if (phase.at === "connecting") {
-    return (
-      <div class="full">
-        <div class="full-card stack stack-4">
-          <div>
-            <h2>
-              {connection.held ? "Coming back to the shell on" : "Opening a shell on"} {target.tile}
-            </h2>
-            {!connection.held && <p class="dim sm">network {target.net}</p>}
+function OpeningCard({ connection, open }: { connection: Connection; open: boolean }) {
+  const { held, target } = connection;
+  const title = held ? "Coming back to the shell on" : "Opening a shell on";
+  const last = held ? "Finding the shell" : "Building and locking the sandbox, starting the shell";
+  return (
+    <div class="full">
+      <div class="full-card stack stack-4">
+        <div>
+          <h2>
+            {title} {target.tile}
+          </h2>
+          {!held && <p class="dim sm">network {target.net}</p>}
+        </div>
+        <div class="steps">
+          <div class={open ? "step" : "step now"}>
+            {open ? <Icon name="check" /> : <span class="spin" />}
+            <span>Connecting to the service</span>
           </div>
-          <div class="steps">
-            <div class={phase.open ? "step" : "step now"}>
-              {phase.open ? <Icon name="check" /> : <span class="spin" />}
-              <span>Connecting to the service</span>
-            </div>
-            <div class={phase.open ? "step now" : "step todo"}>
-              {phase.open ? <span class="spin" /> : <span class="dot hollow" />}
-              <span>
-                {connection.held
-                  ? "Finding the shell"
-                  : "Building and locking the sandbox, starting the shell"}
-              </span>
-            </div>
+          <div class={open ? "step now" : "step todo"}>
+            {open ? <span class="spin" /> : <span class="dot hollow" />}
+            <span>{last}</span>
           </div>
         </div>
       </div>
-    );
-  }
-  if (phase.at !== "refused") return null;
+    </div>
+  );
+}
+
+function RefusedCard(props: CardProps & { phase: At<"refused"> }) {
+  const { session, connection, phase, onSignIn } = props;
+  const { target } = connection;
   const words = refusalWords(phase.code, phase.message, target);
   return (
     <div class="full">
@@ -316,4 +310,15 @@ export function StateCard(props: {
       </div>
     </div>
   );
+}
+
+type CardProps = { session: Session; connection: Connection; onSignIn: () => void };
+
+/** Instead of the text, where there is none yet. */
+export function StateCard(props: CardProps) {
+  const { phase } = props.connection;
+  if (phase.at === "connecting") {
+    return <OpeningCard connection={props.connection} open={phase.open} />;
+  }
+  return phase.at === "refused" ? <RefusedCard {...props} phase={phase} /> : null;
 }
