@@ -1,5 +1,6 @@
 // What the page asks of the browser and of the service over HTTP.
 
+import { signal } from "@preact/signals";
 import type { Held } from "./core/connection";
 import { readJson } from "./core/fields";
 import type { Parsed } from "./core/frame";
@@ -63,8 +64,11 @@ export function fetchTiles(): Promise<Answer<Tile[]>> {
 export type Kept = Held & { net: Net };
 
 const KEPT = "casemate.session:";
+/** Storage says nothing to its own tab, so whoever shows what is kept follows this. */
+const keptChanges = signal(0);
 
 export function recallSession(tile: string): Kept | null {
+  void keptChanges.value;
   const text = sessionStorage.getItem(KEPT + tile);
   if (text === null) return null;
   const kept = readJson(text, (fields) => ({
@@ -77,10 +81,12 @@ export function recallSession(tile: string): Kept | null {
 
 export function keepSession(tile: string, kept: Kept): void {
   sessionStorage.setItem(KEPT + tile, JSON.stringify(kept));
+  keptChanges.value += 1;
 }
 
 export function forgetSession(tile: string): void {
   sessionStorage.removeItem(KEPT + tile);
+  keptChanges.value += 1;
 }
 
 /** Calls back when the page is looked at again, the network came back, or the machine slept. */

@@ -74,6 +74,8 @@ export class Session {
     const { phase, text } = this.#connection.value;
     if (text) this.#screen.separate(phase.at === "ended" ? this.#endWords() : "new shell");
     this.#input.restart();
+    this.#env.value = null;
+    this.#notice.value = null;
     this.#connection.value = { ...this.#connection.value, target };
     this.#apply({ type: "open" });
   }
@@ -96,6 +98,10 @@ export class Session {
 
   wake(suspect: boolean): void {
     this.#apply({ type: "wake", suspect });
+  }
+
+  focus(): void {
+    this.#screen.focus();
   }
 
   dismissNotice(): void {

@@ -140,7 +140,7 @@ export function refusalWords(
         tone: "err",
         title: "You may not open this terminal",
         detail:
-          said ||
+          (said && sentence(said)) ||
           `Opening a terminal on ${target.tile} needs level terminal. An administrator can grant it.`,
         remedy: "none",
         action: "",
@@ -189,7 +189,7 @@ export function refusalWords(
       return {
         tone: "err",
         title: "This host can’t build the sandbox, so no shell was started",
-        detail: `${said ? `${sentence(said)} ` : ""}There is no fallback to a weaker sandbox or to a host shell.`,
+        detail: `${prefix(said)}There is no fallback to a weaker sandbox or to a host shell.`,
         remedy: target.net === "none" ? "reconnect" : "openNone",
         action: target.net === "none" ? "Try again" : "Open with network none",
       };
@@ -206,11 +206,15 @@ export function refusalWords(
       return {
         tone: "err",
         title: "Something went wrong on our side",
-        detail: `${said ? `${sentence(said)} ` : ""}The shell is still running.`,
+        detail: `${prefix(said)}The shell is still running.`,
         remedy: "reconnect",
         action: "Reconnect",
       };
   }
+}
+
+function prefix(said: string): string {
+  return said === "" ? "" : `${sentence(said)} `;
 }
 
 function sentence(said: string): string {

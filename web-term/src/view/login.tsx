@@ -60,7 +60,7 @@ function Picture() {
           {"\n"}
           <span class="ro">apps/shared-tile</span>
           {"    "}
-          <span class="ro">ro tiles you may read</span>
+          <span class="ro">{"ro   tiles you may read"}</span>
           {"\n"}
           <span class="ro">#</span> <span class="cur" />
         </pre>

@@ -93,7 +93,6 @@ function useSession(
       ends.push(theme.subscribe(() => opened.retheme()));
       ends.push(onWake((suspect) => session.wake(suspect)));
       begin(session, props.tile, props.session);
-      opened.focus();
     });
     return () => {
       gone = true;
@@ -259,9 +258,59 @@ function isStale(connection: Connection | null): boolean {
   }
 }
 
+type WorkProps = PaneProps & {
+  state: PaneState;
+  host: { current: HTMLDivElement | null };
+  now: number;
+  covered: boolean;
+};
+
+/** The screen and what stands above, under or instead of it. */
+function Work(props: WorkProps) {
+  const { tile, net, state, host, now, covered } = props;
+  const session = state.session.value;
+  const connection = session?.connection.value ?? null;
+  return (
+    <div class="work">
+      <section
+        class={`termwrap${isStale(connection) ? " stale" : ""}${connection?.owner === false ? " watching" : ""}`}
+        aria-label={`Terminal on ${tile}`}
+      >
+        {session && connection && (
+          <Notices session={session} connection={connection} now={now} off={state.noticeOff} />
+        )}
+        {state.tabLeaves.value && (
+          <div class="note">
+            <Icon name="info" />
+            <span class="grow">
+              <b>Tab leaves the terminal.</b> Ctrl Shift M gives it back to the shell.
+            </span>
+          </div>
+        )}
+        <div class="screen">
+          <div class="xt" ref={host} inert={covered} />
+          {session && connection?.phase.at === "idle" && (
+            <EmptyCard
+              tile={tile}
+              net={net}
+              onOpen={() => session.open({ tile, net: net.value })}
+            />
+          )}
+          {session && connection && !connection.text && (
+            <StateCard session={session} connection={connection} onSignIn={props.onSignIn} />
+          )}
+        </div>
+        {session && connection && (
+          <StateBar session={session} connection={connection} now={now} onSignIn={props.onSignIn} />
+        )}
+      </section>
+    </div>
+  );
+}
+
 /** A terminal on one tile. */
 export function Pane(props: PaneProps) {
-  const { tile, net } = props;
+  const { tile } = props;
   const state = usePaneState();
   const host = useRef<HTMLDivElement>(null);
   useSession(props, state, host);
@@ -285,10 +334,14 @@ export function Pane(props: PaneProps) {
       .join(" · ");
   }, [state.title.value]);
 
+  const covered = connection === null || !connection.text;
+  const at = connection?.phase.at;
+  useEffect(() => {
+    // The card or button that led here is gone, and the focus with it.
+    if (!covered && document.activeElement === document.body) state.session.value?.focus();
+  }, [covered, at]);
+
   const { dir, leaf } = splitTile(tile);
-  const open = () => {
-    session?.open({ tile, net: net.value });
-  };
   return (
     <main class="main" id="main" tabIndex={-1}>
       <header class="top">
@@ -303,41 +356,7 @@ export function Pane(props: PaneProps) {
         {env && <FactStrip env={env} />}
       </header>
       {env && <FactLine env={env} />}
-      <div class="work">
-        <section
-          class={isStale(connection) ? "termwrap stale" : "termwrap"}
-          aria-label={`Terminal on ${tile}`}
-        >
-          {session && connection && (
-            <Notices session={session} connection={connection} now={now} off={state.noticeOff} />
-          )}
-          {state.tabLeaves.value && (
-            <div class="note">
-              <Icon name="info" />
-              <span class="grow">
-                <b>Tab leaves the terminal.</b> Ctrl Shift M gives it back to the shell.
-              </span>
-            </div>
-          )}
-          <div class="screen">
-            <div class="xt" ref={host} />
-            {session && connection?.phase.at === "idle" && (
-              <EmptyCard tile={tile} net={net} onOpen={open} />
-            )}
-            {session && connection && !connection.text && (
-              <StateCard session={session} connection={connection} onSignIn={props.onSignIn} />
-            )}
-          </div>
-          {session && connection && (
-            <StateBar
-              session={session}
-              connection={connection}
-              now={now}
-              onSignIn={props.onSignIn}
-            />
-          )}
-        </section>
-      </div>
+      <Work {...props} state={state} host={host} now={now} covered={covered} />
       <StatusBar session={session} size={state.size.value} now={now} />
       <div class="sr" role="status" aria-live="polite">
         {spoken.value}

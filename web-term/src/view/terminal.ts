@@ -123,7 +123,7 @@ export class Screen {
    * the text above it stays.
    */
   separate(words: string): void {
-    const leave = "\x1b[?1049l\x1b[!p\x1b[?1000;1002;1003;1004;1006;2004l\x1b[0m";
+    const leave = "\x1b[?1047l\x1b[!p\x1b[?1000;1002;1003;1004;1006;2004l\x1b[0m";
     this.#terminal.write(`${leave}\r\n\x1b[2m── ${words} ──\x1b[0m\r\n\r\n`);
   }
 
