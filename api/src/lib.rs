@@ -1,3 +1,5 @@
 //! Skeleton.
 pub mod config;
+pub mod store;
 pub mod term;
+pub mod workspace;
