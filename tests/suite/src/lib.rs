@@ -1,1 +1,15 @@
-//! Skeleton.
+//! What the black-box suites share: a world of their own to run in, deadlines, the probe's
+//! document, counters of what a run may leave behind, and the ids that a test covers.
+
+pub mod bundle;
+pub mod case;
+pub mod command;
+pub mod covered;
+pub mod expected;
+pub mod leaks;
+pub mod probe;
+pub mod programs;
+pub mod workspace;
+pub mod world;
+
+pub use case::{Case, main};
