@@ -24,7 +24,7 @@ pub use bundle::{
 };
 pub use compile::compile;
 pub use diff::{Change, diff};
-pub use explain::{Access, ExplainError, Resolution, ViewRule};
+pub use explain::{Access, ExplainError, Resolution, ViewRule, explain};
 pub use host::{Arch, Component, Enforcement, Gap, HostSupport, LimitSupport};
 pub use ids::{ContainerId, Digest, FileName, IdError, Slice, TileId, UserId};
 pub use limits::{CpuMillis, LimitError, Limits, MemoryBytes, Pids};

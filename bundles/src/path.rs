@@ -55,6 +55,11 @@ macro_rules! absolute_path {
                 Ok(Self(path))
             }
 
+            /// Returns `/`.
+            pub fn root() -> Self {
+                Self("/".to_owned())
+            }
+
             /// Returns the path as text.
             pub fn as_str(&self) -> &str {
                 &self.0

@@ -133,3 +133,24 @@ rules! {
     /// The host has what is never optional.
     HostSupport => "host-support",
 }
+
+/// Returns a violation.
+pub(super) fn broken(rule: Rule, detail: impl Into<String>) -> Violation {
+    Violation {
+        rule,
+        detail: detail.into(),
+    }
+}
+
+/// Refuses what is not as it has to be.
+pub(super) fn require(
+    holds: bool,
+    rule: Rule,
+    detail: impl FnOnce() -> String,
+) -> Result<(), Violation> {
+    if holds {
+        Ok(())
+    } else {
+        Err(broken(rule, detail()))
+    }
+}

@@ -111,11 +111,10 @@ const ALLOWED: [&str; 285] = [
 /// Denied always by the outer profile too. Not `keyctl`: the init joins a keyring of its own.
 #[rustfmt::skip]
 pub(super) const OUTER: [&str; 25] = [
-    "acct", "bpf", "clock_settime", "delete_module", "finit_module", "init_module",
+    "acct", "bpf", "clock_settime", "create_module", "delete_module", "finit_module", "init_module",
     "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kexec_file_load",
     "kexec_load", "lookup_dcookie", "nfsservctl", "open_by_handle_at", "perf_event_open",
     "quotactl", "reboot", "settimeofday", "swapoff", "swapon", "syslog", "userfaultfd",
-    "create_module",
 ];
 
 /// Returns what a tier does with a call by name. Whatever is not named is ENOSYS: among them

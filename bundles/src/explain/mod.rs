@@ -1,10 +1,16 @@
 //! What a path inside a sandbox resolves to, and by which rule.
+//!
+//! Read from the documents alone, so that it also answers for a bundle of unknown origin. Symlinks
+//! are not followed: a link inside a sandbox leads to another path of the same view.
+
+mod view;
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{HostPath, SandboxPath};
+pub(crate) use self::view::{Facts, View};
+use crate::{HostPath, SandboxPath, StagePlan};
 
 /// What a path resolves to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,6 +37,16 @@ pub enum Access {
     ReadOnly,
     /// It may be written.
     ReadWrite,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "absent",
+            Self::ReadOnly => "read-only",
+            Self::ReadWrite => "read-write",
+        })
+    }
 }
 
 /// Why a path is what it is.
@@ -65,6 +81,8 @@ pub enum ViewRule {
     Device,
     /// The guard init, its plan and its report, gone before the payload starts.
     Init,
+    /// A mount that no bundle of this program has.
+    Foreign,
 }
 
 impl fmt::Display for ViewRule {
@@ -84,6 +102,7 @@ impl fmt::Display for ViewRule {
             Self::Masked => "masked",
             Self::Device => "device",
             Self::Init => "guard init",
+            Self::Foreign => "foreign mount",
         })
     }
 }
@@ -97,4 +116,82 @@ pub enum ExplainError {
     /// `stage.json` is not the document that the compiler writes.
     #[error("stage.json cannot be read as a stage plan")]
     Stage(#[source] serde_json::Error),
+}
+
+/// One mount of `config.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OciMount {
+    pub(crate) destination: SandboxPath,
+    pub(crate) options: Vec<String>,
+    pub(crate) source: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+}
+
+impl OciMount {
+    /// Whether the mount is read-only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.options
+            .iter()
+            .any(|option| option == "ro" || option == "rro")
+    }
+}
+
+/// The part of `config.json` that decides the view.
+#[derive(Debug, Deserialize)]
+struct Config {
+    #[serde(default)]
+    annotations: std::collections::BTreeMap<String, String>,
+    linux: Linux,
+    mounts: Vec<OciMount>,
+    process: Process,
+    root: Root,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Linux {
+    masked_paths: Vec<String>,
+    readonly_paths: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Process {
+    env: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Root {
+    readonly: bool,
+}
+
+/// Says what `path` resolves to in the sandbox of these two documents.
+pub fn explain(
+    config: &[u8],
+    stage: &[u8],
+    path: &SandboxPath,
+) -> Result<Resolution, ExplainError> {
+    let config: Config = serde_json::from_slice(config).map_err(ExplainError::Config)?;
+    let stage: StagePlan = serde_json::from_slice(stage).map_err(ExplainError::Stage)?;
+    let workspace = config
+        .process
+        .env
+        .iter()
+        .find_map(|line| line.strip_prefix("XBIN_WORKSPACE="));
+    let view = View::new(
+        &Facts {
+            mounts: &config.mounts,
+            masked: &config.linux.masked_paths,
+            read_only: &config.linux.readonly_paths,
+            read_only_root: config.root.readonly,
+            workspace,
+            tile: config
+                .annotations
+                .get("io.casemate.tile")
+                .map(String::as_str),
+        },
+        &stage,
+    );
+    Ok(view.resolve(path))
 }
