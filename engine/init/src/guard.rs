@@ -24,6 +24,7 @@ pub(crate) fn run(argv: &[CString], reporter: &mut Reporter) -> Result<u8, Failu
     block_signals()?;
     process::forbid_dump().map_err(Failure::of(Stage::Dumpable))?;
     require_pid_one()?;
+    stdio::refuse_extra()?;
     let stdio = Stdio::check()?;
     reporter.open()?;
     let guards = read_plan()?;

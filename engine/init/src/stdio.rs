@@ -20,16 +20,9 @@ pub(crate) struct Stdio {
 }
 
 impl Stdio {
-    /// Refuses every inherited descriptor but 0–2, and there what would be a way out of the view:
-    /// a file can be written or executed, a directory or block device opened from.
+    /// Refuses on 0–2 what would be a way out of the view: a file can be written or executed, a
+    /// directory or block device opened from.
     pub(crate) fn check() -> Result<Self, Failure> {
-        let extra = descriptor::first_extra().map_err(Failure::of(Stage::Descriptors))?;
-        if let Some(number) = extra {
-            return Err(Failure::refused(
-                Stage::Descriptors,
-                format!("descriptor {number} is inherited"),
-            ));
-        }
         let mut null = [false; 3];
         let mut character_input = false;
         for (standard, null) in Standard::ALL.into_iter().zip(&mut null) {
@@ -98,6 +91,18 @@ impl Stdio {
         }
         let replaced = Standard::ALL.into_iter().zip(self.null);
         to_null(replaced.filter_map(|(standard, null)| null.then_some(standard)))
+    }
+}
+
+/// Refuses every inherited descriptor but 0–2: a runtime that leaks one leaks it on purpose or by a
+/// fault, and both are reasons not to start.
+pub(crate) fn refuse_extra() -> Result<(), Failure> {
+    match descriptor::first_extra().map_err(Failure::of(Stage::Descriptors))? {
+        None => Ok(()),
+        Some(number) => Err(Failure::refused(
+            Stage::Descriptors,
+            format!("descriptor {number} is inherited"),
+        )),
     }
 }
 

@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use casemate_guard_plan::{INIT_PATH, PLAN_PATH, REPORT_PATH, Stage};
+use casemate_guard_plan::{EXIT_INIT_FAILED, INIT_PATH, PLAN_PATH, REPORT_PATH, Stage};
 use casemate_sys::descriptor::{self, Flags};
 use casemate_sys::namespace::{self, Kinds};
 use casemate_sys::process::{self, Ended, Fork};
@@ -84,8 +84,13 @@ pub(crate) fn lock(proc: &OwnedFd) -> Result<Lock, Failure> {
 /// Waits until PID 1 is in B, then mirrors A's own extents: what A has not, B cannot have.
 fn write_maps(proc: &OwnedFd, mut gate: File) -> Result<(), Failure> {
     let mut byte = [0];
-    gate.read_exact(&mut byte)
+    let read = gate
+        .read(&mut byte)
         .map_err(Failure::io(Stage::Lock, "pipe from PID 1"))?;
+    if read == 0 {
+        // PID 1 has failed and says so itself.
+        process::exit_now(EXIT_INIT_FAILED);
+    }
     mirror(proc, c"self/uid_map", c"1/uid_map")?;
     mirror(proc, c"self/gid_map", c"1/gid_map")
 }

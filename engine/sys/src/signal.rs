@@ -18,6 +18,9 @@ pub const CHLD: i32 = libc::SIGCHLD;
 /// `SIGCONT`
 pub const CONT: i32 = libc::SIGCONT;
 
+/// The kernel's last signal number (`_NSIG`).
+const LAST: i32 = 64;
+
 /// A signal taken from the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
@@ -150,20 +153,44 @@ pub fn reset(signal: i32) -> Result<()> {
 
 /// Gives every signal its default action and unblocks all: what a freshly executed program expects.
 pub fn reset_all() -> Result<()> {
-    for signal in 1..=libc::SIGRTMAX() {
-        // 32 and 33 are the C library's own; SIGKILL and SIGSTOP have one action only.
-        if matches!(signal, libc::SIGKILL | libc::SIGSTOP | 32 | 33) {
-            continue;
+    for signal in 1..=LAST {
+        // They have one action only.
+        if !matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
+            reset(signal)?;
         }
-        reset(signal)?;
     }
     set_mask(&SignalSet::of(&[]))
 }
 
+/// `struct sigaction` as the kernel has it, for an action without a handler: the fields after the
+/// first stand in another order on some architectures and are all zero.
+#[repr(C)]
+struct KernelAction {
+    action: libc::sighandler_t,
+    rest: [u64; 3],
+}
+
+/// By the bare call: the C library refuses 32 and 33, its own, but an ignored one is inherited.
 fn set_disposition(signal: i32, action: libc::sighandler_t) -> Result<()> {
-    // SAFETY: SIG_DFL and SIG_IGN run no code of ours.
-    match unsafe { libc::signal(signal, action) } {
-        libc::SIG_ERR => Err(Error::last("rt_sigaction", format!("{signal}, {action}"))),
-        _ => Ok(()),
+    const MASK_BYTES: usize = 8;
+    let new = KernelAction {
+        action,
+        rest: [0; 3],
+    };
+    let old = std::ptr::null_mut::<KernelAction>();
+    // SAFETY: SIG_DFL and SIG_IGN run no code of ours; the structure is at least as long as the
+    // kernel's and alive for the call, and the old action is not asked for.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            &raw const new,
+            old,
+            MASK_BYTES,
+        )
+    };
+    match answer {
+        0 => Ok(()),
+        _ => Err(Error::last("rt_sigaction", format!("{signal}, {action}"))),
     }
 }

@@ -33,8 +33,8 @@ pub fn share_all() -> Result<()> {
     mount_change(c"/", flags).map_err(Error::of("mount", || format!("\"/\", {flags:?}")))
 }
 
-/// `mkdir(2)`.
+/// `mkdirat(2)`.
 pub fn make_directory(path: &CStr, mode: u32) -> Result<()> {
     rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(mode))
-        .map_err(Error::of("mkdir", || format!("{path:?}, {mode:#o}")))
+        .map_err(Error::of("mkdirat", || format!("{path:?}, {mode:#o}")))
 }

@@ -2,7 +2,7 @@
 //! its own, run by Debian's runc. Everything it makes is below one temporary directory.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,6 +14,7 @@ use casemate_guard_plan::{
     FsRight, GuardPlan, GuardTier, INIT_PATH, Landlock, LandlockRule, PLAN_PATH, REPORT_PATH,
     RUN_DIR, Report, Seccomp, VERSION,
 };
+use casemate_sys::process;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -29,8 +30,10 @@ pub(crate) const OUTER: [&str; 5] = [
     "CAP_SYS_ADMIN",
 ];
 
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
 const O_NONBLOCK: i32 = 0o4000;
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// The static guard init: from `CASEMATE_LIBEXEC`, or built here once.
 pub(crate) fn init() -> &'static Path {
@@ -80,8 +83,14 @@ pub(crate) struct Bundle {
     pub(crate) plan: GuardPlan,
     /// What is bound as the plan instead of `plan`, when given.
     pub(crate) plan_text: Option<String>,
+    /// Whether the caller's session keyring holds the key `casemate-test`.
+    pub(crate) with_secret_key: bool,
+    /// Whether descriptor 3 is open in the runtime.
+    pub(crate) with_extra_descriptor: bool,
     /// Flags of `runc run` or `runc create`.
     pub(crate) flags: Vec<&'static str>,
+    /// The value of the last flag, where that is `--pid-file`.
+    pid_file: Option<PathBuf>,
     report: File,
 }
 
@@ -101,13 +110,12 @@ pub(crate) struct Running {
 }
 
 impl Bundle {
-    /// A restricted payload: no capability, no_new_privs, Landlock, a filter that refuses `acct`.
+    /// A restricted payload: no capability, `no_new_privs`, Landlock, a filter that refuses `acct`.
     pub(crate) fn new() -> Self {
         assert!(
             Command::new("runc").arg("--version").output().is_ok(),
             "these tests need Debian's runc: apt-get install runc"
         );
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let id = format!("casemate-init-{}-{count}", std::process::id());
         let directory = tempfile::Builder::new().prefix(&id).tempdir().unwrap();
@@ -121,7 +129,10 @@ impl Bundle {
             config,
             plan: plan(),
             plan_text: None,
+            with_secret_key: false,
+            with_extra_descriptor: false,
             flags: Vec::new(),
+            pid_file: None,
             report,
         }
     }
@@ -167,16 +178,54 @@ impl Bundle {
         self.finish(Stdio::null())
     }
 
-    /// Runs the payload with this standard input.
-    pub(crate) fn run_with_input(mut self, argv: &[&str], input: Stdio) -> Outcome {
+    /// Runs the payload with this very descriptor as standard input: without `--detach`, runc puts
+    /// pipes of its own between.
+    pub(crate) fn run_detached(mut self, argv: &[&str], input: Stdio) -> Outcome {
         self.set_argv(argv);
-        self.finish(input)
+        self.finish_detached(input)
+    }
+
+    fn finish_detached(mut self, input: Stdio) -> Outcome {
+        process::become_subreaper().unwrap();
+        let (mut stdout, out) = std::io::pipe().unwrap();
+        let (mut stderr, err) = std::io::pipe().unwrap();
+        let pid_file = self.path().join("pid");
+        self.flags.extend(["--detach", "--pid-file"]);
+        self.pid_file = Some(pid_file.clone());
+        let mut command = self.command("run");
+        let status = command.stdin(input).stdout(out).stderr(err).status();
+        drop(command);
+        assert!(status.unwrap().success(), "runc does not start the bundle");
+        let pid: i32 = std::fs::read_to_string(pid_file).unwrap().parse().unwrap();
+        let ended = process::wait(process::Pid::from_raw(pid).unwrap()).unwrap();
+        let mut outcome = Outcome {
+            code: Some(i32::from(ended.exit_status())),
+            stdout: String::new(),
+            stderr: String::new(),
+            reports: self.reports(),
+        };
+        stdout.read_to_string(&mut outcome.stdout).unwrap();
+        stderr.read_to_string(&mut outcome.stderr).unwrap();
+        outcome
     }
 
     /// Starts the payload and leaves it running.
     pub(crate) fn start(mut self, argv: &[&str]) -> Running {
         self.set_argv(argv);
         let runc = self.command("run").stdin(Stdio::null()).spawn().unwrap();
+        Running { bundle: self, runc }
+    }
+
+    /// Creates the container, whose init waits in namespace A for `start`.
+    pub(crate) fn create(mut self, argv: &[&str]) -> Running {
+        self.set_argv(argv);
+        let mut command = self.command("create");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut runc = command.spawn().unwrap();
+        assert!(runc.wait().unwrap().success());
         Running { bundle: self, runc }
     }
 
@@ -206,10 +255,19 @@ impl Bundle {
             None => serde_json::to_string(&self.plan).unwrap(),
         };
         std::fs::write(self.path().join("plan"), plan).unwrap();
-        let mut command = self.runc();
+        let mut command = if self.with_secret_key {
+            wrapped(&["perl", "-e", ADD_KEY])
+        } else if self.with_extra_descriptor {
+            wrapped(&["sh", "-c", "exec \"$@\" 3< /dev/null", "sh"])
+        } else {
+            Command::new("runc")
+        };
         command
+            .arg("--root")
+            .arg(self.path().join("state"))
             .arg(verb)
             .args(&self.flags)
+            .args(&self.pid_file)
             .arg("--bundle")
             .arg(self.path())
             .arg(&self.id)
@@ -253,6 +311,12 @@ impl Drop for Bundle {
 }
 
 impl Running {
+    /// Starts a created container.
+    pub(crate) fn start(&self) {
+        let status = self.bundle.runc().args(["start", &self.bundle.id]).status();
+        assert!(status.unwrap().success());
+    }
+
     /// Waits until every guard is on.
     pub(crate) fn ready(&mut self) {
         assert_eq!(self.bundle.next_reports(), [Report::Ready]);
@@ -313,6 +377,28 @@ impl Running {
             reports: self.bundle.reports(),
         }
     }
+}
+
+/// `runc` executed by another program.
+fn wrapped(by: &[&str]) -> Command {
+    let mut command = Command::new(by[0]);
+    command.args(&by[1..]).arg("runc");
+    command
+}
+
+/// Joins a new session keyring, adds a key to it, executes its arguments. `keyctl` and `add_key`
+/// are 250 and 248 on `x86_64`, 219 and 217 on `aarch64`.
+const ADD_KEY: &str = "my $x86 = `uname -m` =~ /x86/; \
+    syscall($x86 ? 250 : 219, 1, 0) > 0 or die $!; \
+    my ($type, $name, $secret) = ('user', 'casemate-test', 'secret'); \
+    syscall($x86 ? 248 : 217, $type, $name, $secret, 6, -3) > 0 or die $!; \
+    exec @ARGV";
+
+/// A field of `/proc/<pid>/status`.
+pub(crate) fn status_field(status: &str, name: &str) -> String {
+    let prefix = format!("{name}:");
+    let line = status.lines().find(|line| line.starts_with(&prefix));
+    line.unwrap().split_once(':').unwrap().1.trim().to_owned()
 }
 
 /// Tries until there is an answer, with a deadline.
@@ -496,11 +582,6 @@ pub(crate) fn filter(errno: u32) -> Seccomp {
 
 fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> String {
     format!("{code:04x}{jt:02x}{jf:02x}{k:08x}")
-}
-
-/// Writes all of it to a new file below the bundle.
-pub(crate) fn write(path: &Path, bytes: &[u8]) {
-    File::create(path).unwrap().write_all(bytes).unwrap();
 }
 
 /// Every capability of the kernel, `linux/capability.h`.
