@@ -5,7 +5,7 @@ import type { Held } from "./core/connection";
 import { readJson } from "./core/fields";
 import type { Parsed } from "./core/frame";
 import type { Net } from "./core/message";
-import { parseTiles, type Tile } from "./core/tiles";
+import { type Me, parseMe, parseTiles, type Tile } from "./core/tiles";
 
 /** Lets xterm.js add style sheets under a policy that allows only those with the page's nonce. */
 export function lendNonce(): void {
@@ -47,12 +47,26 @@ async function ask<T>(
 
 /** Trades the code of a login link for the session cookie. */
 export function postLogin(code: string): Promise<Answer<null>> {
+  return post("/v1/auth/login", { code });
+}
+
+/** Ends the login of this browser; shells go on. */
+export function postLogout(): Promise<Answer<null>> {
+  return post("/v1/auth/logout", {});
+}
+
+function post(path: string, body: object): Promise<Answer<null>> {
   const init = {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ code }),
+    body: JSON.stringify(body),
   };
-  return ask("/v1/auth/login", init, () => ({ ok: true, value: null }));
+  return ask(path, init, () => ({ ok: true, value: null }));
+}
+
+/** Who is signed in. */
+export function fetchMe(): Promise<Answer<Me>> {
+  return ask("/v1/auth/me", {}, parseMe);
 }
 
 /** The tiles that the person may see. */

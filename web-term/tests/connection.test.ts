@@ -229,8 +229,15 @@ describe("refusals", () => {
       const bench = new Bench().live().go(lost).go({ type: "retry" }).go({ type: "opened" });
       bench.say({ type: "error", code, message: "", fatal: true });
       expect(bench.state.held).toBe(null);
+      expect(bench.state.phase).toMatchObject({ at: "refused", code: "TERM_RESUME_GONE" });
       expect(bench.did).toEqual(["disconnect", "forget"]);
     }
+  });
+
+  test("a tile that is not found is not a shell that ended", () => {
+    const bench = new Bench().go({ type: "open" }).go({ type: "opened" });
+    bench.say({ type: "error", code: "TERM_NOT_FOUND", message: "x", fatal: true });
+    expect(bench.state.phase).toMatchObject({ at: "refused", code: "TERM_NOT_FOUND" });
   });
 
   test("taken over: nothing is tried until the person takes it back", () => {

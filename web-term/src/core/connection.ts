@@ -139,12 +139,13 @@ function refuse(state: Connection, code: TermCode, message: string, now: number)
     };
   }
   const gone = code === "TERM_RESUME_GONE" || code === "TERM_NOT_FOUND";
+  // A session of ours that is not found has ended; a tile that is not found is another matter.
+  const ended = gone && state.held !== null;
+  const phase = ended
+    ? ({ at: "refused", code: "TERM_RESUME_GONE", message: "", when: now } as const)
+    : ({ at: "refused", code, message, when: now } as const);
   return {
-    state: {
-      ...state,
-      held: gone ? null : state.held,
-      phase: { at: "refused", code, message, when: now },
-    },
+    state: { ...state, held: gone ? null : state.held, phase },
     effects: [{ do: "disconnect" }, ...(gone ? [{ do: "forget" } as const] : [])],
   };
 }

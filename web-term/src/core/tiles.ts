@@ -16,6 +16,17 @@ export function parseTiles(text: string): Parsed<Tile[]> {
   );
 }
 
+/** Who is signed in, as `GET /v1/auth/me` says it. */
+export type Me = { user: string; admin: boolean };
+
+/** Parses who is signed in. */
+export function parseMe(text: string): Parsed<Me> {
+  return readJson(text, (body) => ({
+    user: body.text("user"),
+    admin: ["owner", "admin"].includes(body.text("role")),
+  }));
+}
+
 /** `apps/hello` → `apps/` and `hello`. */
 export function splitTile(tile: string): { dir: string; leaf: string } {
   const at = tile.lastIndexOf("/") + 1;

@@ -3,16 +3,16 @@
 import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { fetchTiles, recallSession } from "../browser";
+import { fetchMe, fetchTiles, postLogout, recallSession } from "../browser";
 import type { Net } from "../core/message";
-import { formatPlace, type Place, parsePlace, splitTile, type Tile } from "../core/tiles";
+import { formatPlace, type Me, type Place, parsePlace, splitTile, type Tile } from "../core/tiles";
 import { chooseTheme, THEMES, type ThemeChoice, themeChoice } from "../theme";
 import { Mark } from "./icons";
 import { Pane } from "./pane";
 
 type Listing =
   | { at: "loading" }
-  | { at: "listed"; tiles: Tile[] }
+  | { at: "listed"; me: Me; tiles: Tile[] }
   | { at: "failed"; status: number | null };
 
 const THEME_WORDS: { [T in ThemeChoice]: string } = {
@@ -26,11 +26,23 @@ function signIn(): void {
   location.assign("/login");
 }
 
-async function list(listing: Signal<Listing>): Promise<void> {
-  const answer = await fetchTiles();
-  if (answer.ok) listing.value = { at: "listed", tiles: answer.value };
-  else if (answer.status === 401) location.replace("/login");
-  else listing.value = { at: "failed", status: answer.status };
+async function list(listing: Signal<Listing>, net: Signal<Net>): Promise<void> {
+  const [me, tiles] = await Promise.all([fetchMe(), fetchTiles()]);
+  if (me.ok && tiles.ok) {
+    // What most shells of theirs need; the card shows it before a shell opens.
+    net.value = me.value.admin ? "host" : "none";
+    listing.value = { at: "listed", me: me.value, tiles: tiles.value };
+    return;
+  }
+  const failed = me.ok ? tiles : me;
+  const status = failed.ok ? null : failed.status;
+  if (status === 401) location.replace("/login");
+  else listing.value = { at: "failed", status };
+}
+
+async function signOut(): Promise<void> {
+  await postLogout();
+  location.replace("/login");
 }
 
 function ThemeChooser() {
@@ -50,6 +62,20 @@ function ThemeChooser() {
         </option>
       ))}
     </select>
+  );
+}
+
+function Account({ me }: { me: Me }) {
+  return (
+    <div class="row account">
+      <span class="ava" aria-hidden="true">
+        {me.user.slice(0, 2).toUpperCase()}
+      </span>
+      <span class="trunc grow sm">{me.user}</span>
+      <button type="button" class="btn quiet" onClick={() => void signOut()}>
+        Sign out
+      </button>
+    </div>
   );
 }
 
@@ -94,7 +120,8 @@ function Side({ listing, place }: { listing: Listing; place: Place | null }) {
           </ul>
         )}
       </nav>
-      <div class="side-foot">
+      <div class="side-foot wrap">
+        {listing.at === "listed" && <Account me={listing.me} />}
         <ThemeChooser />
       </div>
     </aside>
@@ -167,7 +194,7 @@ export function App() {
   const net = useSignal<Net>("none");
 
   useEffect(() => {
-    void list(listing);
+    void list(listing, net);
     const moved = () => {
       place.value = parsePlace(location.hash);
       document.body.dataset["side"] = "";
@@ -198,7 +225,7 @@ export function App() {
             onSignIn={signIn}
           />
         ) : (
-          <NoPane listing={listing.value} onRetry={() => void list(listing)} />
+          <NoPane listing={listing.value} onRetry={() => void list(listing, net)} />
         )}
       </div>
     </>
