@@ -115,8 +115,12 @@ fn parse_name(text: &str) -> Result<BaseName, casemate_rootfs::NameError> {
 
 /// Suites and packages become arguments of another program: they must not look like options.
 fn parse_word(text: &str, extra: &[u8]) -> bool {
-    text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || extra.contains(&byte))
+    text.bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || extra.contains(&byte))
 }
 
 fn parse_suite(text: &str) -> Result<String, &'static str> {
@@ -137,8 +141,14 @@ fn parse_package(text: &str) -> Result<String, &'static str> {
 
 fn parse_mirror(text: &str) -> Result<String, &'static str> {
     let known = ["http://", "https://", "file:///", "copy:///"];
-    let named = known.iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if named && !text.bytes().any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control()) {
+    let named = known
+        .iter()
+        .any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if named
+        && !text
+            .bytes()
+            .any(|byte| byte.is_ascii_whitespace() || byte.is_ascii_control())
+    {
         Ok(text.to_owned())
     } else {
         Err("a mirror is a URL with http, https, file or copy, like http://deb.debian.org/debian")
@@ -159,9 +169,18 @@ mod tests {
     #[test]
     fn nothing_that_looks_like_an_option_reaches_another_program() {
         for bad in ["", "-x", "--aptopt=x", "a b", "a\n", "a/b"] {
-            assert!(parse_suite(bad).is_err() && parse_package(bad).is_err(), "{bad:?}");
+            assert!(
+                parse_suite(bad).is_err() && parse_package(bad).is_err(),
+                "{bad:?}"
+            );
         }
-        for bad in ["http://", "ftp://x", "-http://x", "http://x y", "deb http://x"] {
+        for bad in [
+            "http://",
+            "ftp://x",
+            "-http://x",
+            "http://x y",
+            "deb http://x",
+        ] {
             assert!(parse_mirror(bad).is_err(), "{bad:?}");
         }
         parse_mirror("http://127.0.0.1:8080/debian").unwrap();

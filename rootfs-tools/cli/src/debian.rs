@@ -17,7 +17,14 @@ use crate::progress::Progress;
 
 /// What every base has beside the variant's packages: a shell and what a person at a terminal
 /// reaches for first. coreutils, tar and apt are in every variant.
-const PACKAGES: [&str; 6] = ["bash", "ca-certificates", "git", "iproute2", "less", "procps"];
+const PACKAGES: [&str; 6] = [
+    "bash",
+    "ca-certificates",
+    "git",
+    "iproute2",
+    "less",
+    "procps",
+];
 
 /// Commands that run in the finished tree, which is `$1`. mmdebstrap copies both files from the
 /// host: a base must not depend on where it was built. The sandbox mounts its own resolv.conf.
@@ -94,25 +101,42 @@ struct Build {
 impl Build {
     fn start(options: &BuildOptions) -> Result<(Self, ChildStderr), BuildError> {
         let mut command = command(options);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => BuildError::Missing,
-            _ => BuildError::Start(error),
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                BuildError::Missing
+            } else {
+                BuildError::Start(error)
+            }
         })?;
         let (Some(archive), Some(messages)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(BuildError::Start(io::Error::from(io::ErrorKind::BrokenPipe)));
+            return Err(BuildError::Start(io::Error::from(
+                io::ErrorKind::BrokenPipe,
+            )));
         };
-        Ok((Self { child, archive, status: None, failed: false }, messages))
+        Ok((
+            Self {
+                child,
+                archive,
+                status: None,
+                failed: false,
+            },
+            messages,
+        ))
     }
 
     /// Ends mmdebstrap where it still runs: it removes its mounts and files itself.
     fn stop(&mut self) {
         if self.status.is_none() {
             let pid = Pid::from_child(&self.child);
-            // It may have ended just now.
-            drop(rustix::process::kill_process(pid, Signal::TERM));
-            // Its end has no message any more: the import's error is the one to report.
-            drop(self.child.wait());
+            // It may have ended just now; and its end has no message any more: the import's error
+            // is the one to report.
+            if rustix::process::kill_process(pid, Signal::TERM).is_ok() {
+                drop(self.child.wait());
+            }
         }
     }
 }
@@ -135,18 +159,26 @@ impl Read for Build {
 fn command(options: &BuildOptions) -> Command {
     let mut command = Command::new("mmdebstrap");
     command.arg(format!("--variant={}", options.variant.as_str()));
-    command.arg(format!("--include={}", packages(&options.include).join(",")));
+    command.arg(format!(
+        "--include={}",
+        packages(&options.include).join(",")
+    ));
     for hook in CUSTOMIZE {
         command.arg(format!("--customize-hook={hook}"));
     }
     command.args([options.suite.as_str(), "-"]);
     command.args(&options.mirror);
-    command.env("LC_ALL", "C.UTF-8").env("SOURCE_DATE_EPOCH", epoch());
+    command
+        .env("LC_ALL", "C.UTF-8")
+        .env("SOURCE_DATE_EPOCH", epoch());
     command
 }
 
 fn packages(more: &[String]) -> Vec<&str> {
-    PACKAGES.into_iter().chain(more.iter().map(String::as_str)).collect()
+    PACKAGES
+        .into_iter()
+        .chain(more.iter().map(String::as_str))
+        .collect()
 }
 
 /// Returns the newest time that files of the base have: the caller's, or the begin of this day,
@@ -155,7 +187,10 @@ fn epoch() -> String {
     const DAY: u64 = 86_400;
     std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| {
         // A clock before 1970 counts as 1970.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         (now / DAY * DAY).to_string()
     })
 }
@@ -209,7 +244,9 @@ mod tests {
             "--mirror=http://127.0.0.1:1/debian",
         ])
         .unwrap();
-        let Typed::Build(options) = typed.command else { panic!("not build") };
+        let Typed::Build(options) = typed.command else {
+            panic!("not build")
+        };
         let command = command(&options);
         let arguments: Vec<_> = command.get_args().map(|a| a.to_str().unwrap()).collect();
         assert_eq!(
@@ -219,7 +256,10 @@ mod tests {
                 "--include=bash,ca-certificates,git,iproute2,less,procps,jq,gdb,strace"
             ]
         );
-        assert_eq!(arguments[4..], ["bookworm", "-", "http://127.0.0.1:1/debian"]);
+        assert_eq!(
+            arguments[4..],
+            ["bookworm", "-", "http://127.0.0.1:1/debian"]
+        );
         assert_eq!(default_name(&options.suite).unwrap().as_str(), "debian12");
     }
 }

@@ -27,7 +27,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn of(error: &anyhow::Error) -> Self {
-        Self { exit: exit_code(error), text: format!("{error:#}") }
+        Self {
+            exit: exit_code(error),
+            text: format!("{error:#}"),
+        }
     }
 
     /// Prints the error where errors go.
@@ -48,7 +51,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if let Some(error) = cause.downcast_ref::<InputError>() {
             return match error {
-                InputError::Open { source, .. } => of_io(source, NO_INPUT),
+                InputError::Open { source, .. } => of_named(source),
             };
         }
         if let Some(error) = cause.downcast_ref::<BuildError>() {
@@ -67,7 +70,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
             return of_import(error);
         }
         if let Some(error) = cause.downcast_ref::<io::Error>() {
-            return of_io(error, IO);
+            return of_io(error);
         }
     }
     INTERNAL
@@ -76,7 +79,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
 fn of_build(error: &BuildError) -> u8 {
     match error {
         BuildError::Missing => UNAVAILABLE,
-        BuildError::Start(error) => of_io(error, IO),
+        BuildError::Start(error) => of_io(error),
         BuildError::NotRoot => DENIED,
         BuildError::Failed { .. } => UNAVAILABLE,
     }
@@ -98,38 +101,50 @@ fn of_import(error: &ImportError) -> u8 {
         ImportError::Ingest(IngestError::File(error))
         | ImportError::Unpack(UnpackError::File(error))
         | ImportError::File(error) => of_file(error),
-        // Damaged data has an own kind; whatever else is the disk's or the network's.
-        ImportError::Ingest(IngestError::Read(source)) => match source.kind() {
-            io::ErrorKind::InvalidData
-            | io::ErrorKind::InvalidInput
-            | io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::Other => USAGE,
-            _ => of_io(source, IO),
-        },
+        ImportError::Ingest(IngestError::Read(source)) if is_damage(source) => USAGE,
+        ImportError::Ingest(IngestError::Read(source)) => of_io(source),
         ImportError::Ingest(IngestError::Empty | IngestError::Size) => USAGE,
         ImportError::Directory(error) => error
             .source()
             .and_then(|source| source.downcast_ref::<io::Error>())
-            .map_or(USAGE, |source| of_io(source, IO)),
+            .map_or(USAGE, of_named),
         ImportError::Unpack(UnpackError::Archive(ArchiveError::Read { source, .. }))
-        | ImportError::ReadBack(source) => of_io(source, IO),
+        | ImportError::ReadBack(source) => of_io(source),
         ImportError::Unpack(UnpackError::Entry { source, .. }) => source
             .source()
             .and_then(|source| source.downcast_ref::<io::Error>())
-            .map_or(USAGE, |source| of_io(source, IO)),
+            .map_or(USAGE, of_io),
         ImportError::Unpack(UnpackError::Archive(_) | UnpackError::Entries) => USAGE,
         ImportError::Unpack(UnpackError::Directory { .. }) | ImportError::Changed { .. } => IO,
     }
 }
 
 fn of_file(error: &FileError) -> u8 {
-    of_io(&error.source, IO)
+    of_io(&error.source)
 }
 
-fn of_io(error: &io::Error, otherwise: u8) -> u8 {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => DENIED,
-        io::ErrorKind::NotFound => NO_INPUT,
-        _ => otherwise,
+/// Tells what decompressors say of bad data from what disks and networks say.
+fn is_damage(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    matches!(
+        error.kind(),
+        InvalidData | InvalidInput | Other | UnexpectedEof
+    )
+}
+
+fn of_io(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        DENIED
+    } else {
+        IO
+    }
+}
+
+/// The exit code for something that the caller named and that cannot be read.
+fn of_named(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound {
+        NO_INPUT
+    } else {
+        of_io(error)
     }
 }

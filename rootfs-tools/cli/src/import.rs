@@ -28,7 +28,10 @@ pub(crate) fn run(root: &Path, name: &BaseName, from: &Path, output: Output) -> 
     if from == Path::new("-") {
         return archive(root, name, &mut io::stdin().lock(), None, output);
     }
-    let failed = |source| InputError::Open { path: from.to_owned(), source };
+    let failed = |source| InputError::Open {
+        path: from.to_owned(),
+        source,
+    };
     let mut file = File::open(from).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_dir() {

@@ -26,7 +26,7 @@ impl Output {
         let notices = &imported.notices;
         let shown: Vec<_> = notices.kept().iter().map(ToString::to_string).collect();
         if self.json {
-            return self.document(&serde_json::json!({
+            return print_document(&serde_json::json!({
                 "name": imported.base.name,
                 "manifest": imported.base.manifest,
                 "chain": imported.base.chain,
@@ -41,10 +41,14 @@ impl Output {
             writeln!(stderr, "rootfs-tools: notice: {notice}")?;
         }
         if notices.dropped() > 0 {
-            writeln!(stderr, "rootfs-tools: notice: and {} more", notices.dropped())?;
+            writeln!(
+                stderr,
+                "rootfs-tools: notice: and {} more",
+                notices.dropped()
+            )?;
         }
         drop(stderr);
-        self.line(&format!(
+        print_line(&format!(
             "{} is {} ({}, {} entries)",
             imported.base.name,
             imported.base.manifest,
@@ -52,31 +56,36 @@ impl Output {
             imported.entries
         ))
     }
+}
 
-    fn document(self, document: &serde_json::Value) -> anyhow::Result<()> {
-        self.line(&document.to_string())
-    }
+fn print_document(document: &serde_json::Value) -> anyhow::Result<()> {
+    print_line(&document.to_string())
+}
 
-    fn line(self, line: &str) -> anyhow::Result<()> {
-        Ok(writeln!(io::stdout().lock(), "{line}")?)
-    }
+fn print_line(line: &str) -> anyhow::Result<()> {
+    Ok(writeln!(io::stdout().lock(), "{line}")?)
 }
 
 /// `rootfs-tools list`.
 pub(crate) fn list(root: &Path, output: Output) -> anyhow::Result<()> {
     let bases = Store::open(root)?.list()?;
     if output.json {
-        return output.document(&serde_json::to_value(&bases)?);
+        return print_document(&serde_json::to_value(&bases)?);
     }
-    let width = bases.iter().map(|base| base.name.as_str().len()).max().unwrap_or(0).max(4);
-    output.line(&format!(
+    let width = bases
+        .iter()
+        .map(|base| base.name.as_str().len())
+        .max()
+        .unwrap_or(0)
+        .max(4);
+    print_line(&format!(
         "{:width$}  {:19}  {:>11}  {:6}  CREATED",
         "NAME", "VERSION", "SIZE", "PINNED"
     ))?;
     for base in &bases {
         let version = base.manifest.as_str().get(..19).unwrap_or_default();
         let pinned = if base.pinned { "yes" } else { "no" };
-        output.line(&format!(
+        print_line(&format!(
             "{:width$}  {version:19}  {:>11}  {pinned:6}  {}",
             base.name.as_str(),
             BinaryBytes(base.bytes).to_string(),
@@ -96,15 +105,22 @@ pub(crate) fn show(root: &Path, name: &BaseName, output: Output) -> anyhow::Resu
         if let Some(fields) = document.as_object_mut() {
             fields.insert("path".to_owned(), path.to_string_lossy().into());
         }
-        return output.document(&document);
+        return print_document(&document);
     }
-    output.line(&format!("name      {}", base.name))?;
-    output.line(&format!("version   {}", base.manifest))?;
-    output.line(&format!("snapshot  {}", base.chain))?;
-    output.line(&format!("size      {}, {} entries", BinaryBytes(base.bytes), base.entries))?;
-    output.line(&format!("pinned    {}", if base.pinned { "yes" } else { "no" }))?;
-    output.line(&format!("created   {}", base.created))?;
-    output.line(&format!("path      {}", path.display()))
+    print_line(&format!("name      {}", base.name))?;
+    print_line(&format!("version   {}", base.manifest))?;
+    print_line(&format!("snapshot  {}", base.chain))?;
+    print_line(&format!(
+        "size      {}, {} entries",
+        BinaryBytes(base.bytes),
+        base.entries
+    ))?;
+    print_line(&format!(
+        "pinned    {}",
+        if base.pinned { "yes" } else { "no" }
+    ))?;
+    print_line(&format!("created   {}", base.created))?;
+    print_line(&format!("path      {}", path.display()))
 }
 
 /// `rootfs-tools pin`.
@@ -124,9 +140,9 @@ pub(crate) fn unpin(root: &Path, name: &BaseName, output: Output) -> anyhow::Res
 
 fn marked(name: &BaseName, text: &str, output: Output, pinned: bool) -> anyhow::Result<()> {
     if output.json {
-        return output.document(&serde_json::json!({ "name": name, "pinned": pinned }));
+        return print_document(&serde_json::json!({ "name": name, "pinned": pinned }));
     }
-    output.line(&format!("{name} {text}"))
+    print_line(&format!("{name} {text}"))
 }
 
 fn find(store: &Store, name: &BaseName) -> Result<BaseSummary, StoreError> {

@@ -19,10 +19,17 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            let asked = matches!(
+                error.kind(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+            );
             // Nothing is left to tell where standard error cannot be written.
             drop(error.print());
-            return if asked { ExitCode::SUCCESS } else { ExitCode::from(failure::USAGE) };
+            return if asked {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(failure::USAGE)
+            };
         }
     };
     let json = arguments.json;
@@ -37,7 +44,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { root, json, command } = arguments;
+    let Arguments {
+        root,
+        json,
+        command,
+    } = arguments;
     let output = listing::Output::new(json);
     match command {
         Command::Import { name, from } => import::run(&root, &name, &from, output),

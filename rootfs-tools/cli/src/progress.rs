@@ -35,7 +35,12 @@ impl Progress {
         } else {
             Form::Lines
         };
-        Self { form, phase: None, last_line: Instant::now(), input_bytes }
+        Self {
+            form,
+            phase: None,
+            last_line: Instant::now(),
+            input_bytes,
+        }
     }
 
     /// Shows a step of an import.
@@ -91,7 +96,11 @@ impl Progress {
                 line(&document.to_string());
             }
             (_, Some(of)) => {
-                line(&format!("rootfs-tools: {phase} {} of {}", BinaryBytes(bytes), BinaryBytes(of)));
+                line(&format!(
+                    "rootfs-tools: {phase} {} of {}",
+                    BinaryBytes(bytes),
+                    BinaryBytes(of)
+                ));
             }
             (_, None) => line(&format!("rootfs-tools: {phase} {}", BinaryBytes(bytes))),
         }

@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 
-use tar::{EntryType, Header};
+use tar::Header;
 
 use crate::pax::{PaxError, Records};
 
@@ -141,8 +141,15 @@ pub(crate) enum Kind {
     Symlink { target: Vec<u8> },
     Hardlink { target: Vec<u8> },
     Fifo,
-    Character { major: u32, minor: u32 },
-    Block { major: u32, minor: u32 },
+    Character(Device),
+    Block(Device),
+}
+
+/// A device number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
 }
 
 /// One entry.
@@ -211,12 +218,11 @@ impl<R: Read> Archive<R> {
                 };
             }
             let bytes = checked_size(&header).ok_or(ArchiveError::Header { offset: at })?;
-            let kind = header.entry_type();
-            let slot = match kind {
-                EntryType::GNULongName => &mut extensions.long_path,
-                EntryType::GNULongLink => &mut extensions.long_target,
-                EntryType::XHeader => &mut extensions.pax,
-                EntryType::XGlobalHeader => {
+            let slot = match header.entry_type().as_byte() {
+                b'L' => &mut extensions.long_path,
+                b'K' => &mut extensions.long_target,
+                b'x' => &mut extensions.pax,
+                b'g' => {
                     let records = self.read_extension(at, bytes)?;
                     if !Records::parse(&records).is_ok_and(|records| records.only_comments()) {
                         return Err(ArchiveError::Global { offset: at });
@@ -433,11 +439,11 @@ fn kind_of(
     (bytes, target): (u64, Option<Vec<u8>>),
     entry: &EntryName,
 ) -> Result<Kind, ArchiveError> {
-    let device = |number: io::Result<Option<u32>>, field| match number {
-        Ok(Some(number)) => Ok(number),
-        Ok(None) | Err(_) => Err(ArchiveError::Field {
+    let device = || match (header.device_major(), header.device_minor()) {
+        (Ok(Some(major)), Ok(Some(minor))) => Ok(Device { major, minor }),
+        _ => Err(ArchiveError::Field {
             entry: entry.clone(),
-            field,
+            field: "device number",
         }),
     };
     let link = |target: Option<Vec<u8>>| {
@@ -447,37 +453,30 @@ fn kind_of(
         check_path(&target, entry)?;
         Ok(target)
     };
-    let kind = match header.entry_type() {
+    // POSIX.1-2017, pax, ustar interchange format; `S` is GNU tar's.
+    let kind = match header.entry_type().as_byte() {
         // Archives of Unix v7 mark a directory by the slash alone.
-        EntryType::Regular if path.ends_with(b"/") => Kind::Directory,
-        EntryType::Regular | EntryType::Continuous => Kind::File { bytes },
-        EntryType::Directory => Kind::Directory,
-        EntryType::Symlink => Kind::Symlink {
+        b'0' | 0 if path.ends_with(b"/") => Kind::Directory,
+        b'0' | b'7' | 0 => Kind::File { bytes },
+        b'1' => Kind::Hardlink {
             target: link(target)?,
         },
-        EntryType::Link => Kind::Hardlink {
+        b'2' => Kind::Symlink {
             target: link(target)?,
         },
-        EntryType::Fifo => Kind::Fifo,
-        kind @ (EntryType::Char | EntryType::Block) => {
-            let major = device(header.device_major(), "major number")?;
-            let minor = device(header.device_minor(), "minor number")?;
-            if kind == EntryType::Char {
-                Kind::Character { major, minor }
-            } else {
-                Kind::Block { major, minor }
-            }
-        }
-        EntryType::GNUSparse => {
+        b'3' => Kind::Character(device()?),
+        b'4' => Kind::Block(device()?),
+        b'5' => Kind::Directory,
+        b'6' => Kind::Fifo,
+        b'S' => {
             return Err(ArchiveError::Sparse {
                 entry: entry.clone(),
             });
         }
         other => {
-            let kind = char::from(other.as_byte());
             return Err(ArchiveError::Kind {
                 entry: entry.clone(),
-                kind,
+                kind: char::from(other),
             });
         }
     };

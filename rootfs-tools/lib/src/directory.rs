@@ -100,12 +100,12 @@ impl Archiver<'_> {
                 .add(Notice::Socket(EntryName::new(path.as_os_str().as_bytes())));
             return Ok(());
         }
-        self.add_xattrs(&full)?;
         let mut header = header_of(metadata);
         let write = failed::<io::Error>("archive", &full);
         if !kind.is_dir() && metadata.nlink() > 1 {
             if let Some(first) = self.links.get(&metadata.ino()) {
                 header.set_entry_type(EntryType::Link);
+                header.set_size(0);
                 return Ok(self
                     .builder
                     .append_link(&mut header, path, first)
@@ -113,6 +113,7 @@ impl Archiver<'_> {
             }
             self.links.insert(metadata.ino(), path.to_owned());
         }
+        self.add_xattrs(&full)?;
         if kind.is_file() {
             return self.add_file(path, &full, &mut header);
         }

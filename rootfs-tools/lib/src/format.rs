@@ -36,7 +36,8 @@ pub(crate) enum Access {
 /// Head of each document of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Format {
-    format: u32,
+    #[serde(rename = "format")]
+    version: u32,
     #[serde(default)]
     compat: BTreeSet<String>,
     #[serde(default)]
@@ -49,7 +50,7 @@ impl Format {
     /// Returns what this version writes: no feature yet.
     pub(crate) fn current() -> Self {
         Self {
-            format: VERSION,
+            version: VERSION,
             compat: BTreeSet::new(),
             ro_compat: BTreeSet::new(),
             incompat: BTreeSet::new(),
@@ -58,8 +59,8 @@ impl Format {
 
     /// Decides what this version, which knows no feature, may do.
     pub(crate) fn access(&self) -> Result<Access, FormatError> {
-        if self.format != VERSION {
-            return Err(FormatError::Version(self.format));
+        if self.version != VERSION {
+            return Err(FormatError::Version(self.version));
         }
         if !self.incompat.is_empty() {
             return Err(FormatError::Incompatible(

@@ -23,7 +23,7 @@ use crate::format::Format;
 use crate::ingest::{self, BlobReader, IngestError, Layer};
 use crate::name::BaseName;
 use crate::notice::Notices;
-use crate::oci::{Config, Descriptor, Manifest};
+use crate::oci::{Descriptor, ImageConfig, Manifest};
 use crate::staging::Staging;
 use crate::store::{ResolvedBase, SnapshotMeta, Store, StoreError};
 use crate::unpack::{self, UnpackError};
@@ -132,11 +132,17 @@ impl Store {
         };
         let snapshot = unpack_snapshot(&staging, &layer, &mut notices, progress)?;
         let publish = self.lock_publish()?;
-        let manifest = self.store_blobs(&staging, &layer)?;
+        let (manifest, manifest_bytes) = self.store_blobs(&staging, &layer)?;
         progress(Step::BlobsStored);
         self.store_snapshot(&staging, &snapshot.chain)?;
         progress(Step::SnapshotStored);
-        let base = self.give_name(&staging, name, &manifest, &snapshot.chain, progress)?;
+        let base = ResolvedBase {
+            name: name.clone(),
+            manifest,
+            fs: self.snapshot_dir(&snapshot.chain).join("fs"),
+            chain: snapshot.chain,
+        };
+        self.give_name(&staging, &base, manifest_bytes, progress)?;
         drop(publish);
         Ok(Imported {
             base,
@@ -158,7 +164,8 @@ impl Store {
             move_blob(&temporary, &blobs.join(digest.hex()))?;
             Ok((digest, content.len() as u64))
         };
-        let (config, config_bytes) = write(&files::to_json(&Config::new(&layer.diff_id), &blobs)?)?;
+        let (config, config_bytes) =
+            write(&files::to_json(&ImageConfig::new(&layer.diff_id), &blobs)?)?;
         let manifest = Manifest::new((&config, config_bytes), (&layer.blob, layer.blob_bytes));
         let stored = write(&files::to_json(&manifest, &blobs)?)?;
         files::sync_dir(&blobs)?;
@@ -178,36 +185,33 @@ impl Store {
         Ok(())
     }
 
+    /// Pins the base and enters it into the index.
     fn give_name(
         &self,
         staging: &Staging,
-        name: &BaseName,
-        manifest: &(Digest, u64),
-        chain: &Digest,
+        base: &ResolvedBase,
+        manifest_bytes: u64,
         progress: &mut dyn FnMut(Step),
-    ) -> Result<ResolvedBase, ImportError> {
-        let entry = Descriptor::base(&manifest.0, manifest.1, chain, crate::time::now());
+    ) -> Result<(), ImportError> {
+        let created = crate::time::now();
+        let entry = Descriptor::base(&base.manifest, manifest_bytes, &base.chain, created);
         let lock = self.lock_index()?;
         let mut index = self.index()?;
-        if let Some(kept) = index.preserved_name(name, &entry)
-            && self.pin_of(name)?.is_some()
-            && let Some(old) = index.find(name).and_then(|old| self.resolved(&kept, old))
+        if let Some(kept) = index.preserved_name(&base.name, &entry)
+            && self.pin_of(&base.name)?.is_some()
+            && let Some(old) = index
+                .find(&base.name)
+                .and_then(|old| self.resolved(&kept, old))
         {
             self.write_pin(staging, &old)?;
         }
-        let base = ResolvedBase {
-            name: name.clone(),
-            manifest: manifest.0.clone(),
-            chain: chain.clone(),
-            fs: self.snapshot_dir(chain).join("fs"),
-        };
-        self.write_pin(staging, &base)?;
+        self.write_pin(staging, base)?;
         progress(Step::Pinned);
-        index.give_name(name, entry);
+        index.give_name(&base.name, entry);
         files::replace_json(staging, &self.index_path(), &index)?;
         progress(Step::Named);
         drop(lock);
-        Ok(base)
+        Ok(())
     }
 }
 
@@ -227,7 +231,7 @@ fn unpack_snapshot(
         progress(Step::Unpacking {
             bytes,
             of: layer.bytes,
-        })
+        });
     };
     let unpacked = unpack::unpack(&mut blob, &fs, notices, &mut report)?;
     let (found, diff_id) = blob.finish().map_err(ImportError::ReadBack)?;

@@ -165,7 +165,7 @@ impl Manifest {
 
 /// An image configuration. It has no time in it: the same archive gives the same digest.
 #[derive(Debug, Serialize)]
-pub(crate) struct Config {
+pub(crate) struct ImageConfig {
     architecture: &'static str,
     os: &'static str,
     config: BTreeMap<String, Value>,
@@ -179,7 +179,7 @@ struct RootFs {
     diff_ids: [Digest; 1],
 }
 
-impl Config {
+impl ImageConfig {
     pub(crate) fn new(diff_id: &Digest) -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",

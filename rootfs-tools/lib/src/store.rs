@@ -223,9 +223,12 @@ impl Store {
     pub fn use_lock(&self, chain: &Digest) -> Result<OwnedFd, StoreError> {
         let dir = self.snapshot_dir(chain);
         let path = dir.join("use");
-        let absent = |error: FileError| match error.source.kind() {
-            io::ErrorKind::NotFound => StoreError::UnknownSnapshot(chain.clone()),
-            _ => error.into(),
+        let absent = |error: FileError| {
+            if error.source.kind() == io::ErrorKind::NotFound {
+                StoreError::UnknownSnapshot(chain.clone())
+            } else {
+                error.into()
+            }
         };
         let lock = files::open_lock(&path, OFlags::empty()).map_err(absent)?;
         rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(failed("lock", &path))?;

@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::archive::{Archive, ArchiveError, Entry, EntryName, Kind, Trailer};
+use crate::archive::{Archive, ArchiveError, Device, Entry, EntryName, Kind, Trailer};
 use crate::files::{FileError, failed};
 use crate::notice::{Notice, Notices};
 use crate::tree::{self, PlaceError, Tree, TreePath, call_failed};
@@ -172,6 +172,7 @@ impl Unpacker<'_> {
         }
         let parent = self.parent(parent)?;
         let existing = tree::examine(&parent, name)?;
+        let block = matches!(entry.kind, Kind::Block(_));
         match entry.kind {
             Kind::Directory => {
                 self.make_directory(&parent, name, existing.as_ref(), &entry_name)?;
@@ -182,7 +183,7 @@ impl Unpacker<'_> {
             Kind::Hardlink { target } => {
                 return Ok(self.link(&parent, name, existing.as_ref(), &target)?);
             }
-            Kind::Character { major: 0, minor: 0 } => {
+            Kind::Character(Device { major: 0, minor: 0 }) => {
                 // Overlayfs takes it for a removed file.
                 self.notices.add(Notice::WhiteoutDevice(entry_name));
                 return Ok(());
@@ -200,25 +201,21 @@ impl Unpacker<'_> {
             }
             Kind::Fifo => {
                 self.clear(&parent, name, existing.as_ref(), &entry_name)?;
-                make_node(&parent, name, FileType::Fifo, 0)?;
-            }
-            Kind::Character { major, minor } => {
-                self.clear(&parent, name, existing.as_ref(), &entry_name)?;
-                let device = rustix::fs::makedev(major, minor);
-                if !self.make_device(
-                    &parent,
-                    name,
-                    FileType::CharacterDevice,
-                    device,
-                    entry_name,
-                )? {
-                    return Ok(());
+                Node {
+                    kind: FileType::Fifo,
+                    device: 0,
                 }
+                .make(&parent, name)?;
             }
-            Kind::Block { major, minor } => {
+            Kind::Character(device) | Kind::Block(device) => {
                 self.clear(&parent, name, existing.as_ref(), &entry_name)?;
-                let device = rustix::fs::makedev(major, minor);
-                if !self.make_device(&parent, name, FileType::BlockDevice, device, entry_name)? {
+                let kind = if block {
+                    FileType::BlockDevice
+                } else {
+                    FileType::CharacterDevice
+                };
+                let device = rustix::fs::makedev(device.major, device.minor);
+                if !self.make_device(&parent, name, &Node { kind, device }, entry_name)? {
                     return Ok(());
                 }
             }
@@ -282,13 +279,15 @@ impl Unpacker<'_> {
         entry: &EntryName,
     ) -> Result<(), PlaceError> {
         if let Some(stat) = existing {
-            match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => return Ok(()),
-                FileType::Symlink => {
-                    self.notices.add(Notice::DirectoryOverLink(entry.clone()));
-                }
-                _ => self.notices.add(Notice::Duplicate(entry.clone())),
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if kind == FileType::Directory {
+                return Ok(());
             }
+            self.notices.add(if kind == FileType::Symlink {
+                Notice::DirectoryOverLink(entry.clone())
+            } else {
+                Notice::Duplicate(entry.clone())
+            });
             self.tree.forget();
             tree::remove(parent, name, stat)?;
         }
@@ -357,11 +356,10 @@ impl Unpacker<'_> {
         &mut self,
         parent: &OwnedFd,
         name: &OsStr,
-        kind: FileType,
-        device: u64,
+        node: &Node,
         entry: EntryName,
     ) -> Result<bool, PlaceError> {
-        match make_node(parent, name, kind, device) {
+        match node.make(parent, name) {
             Err(PlaceError::Call { source, .. })
                 if source.kind() == std::io::ErrorKind::PermissionDenied =>
             {
@@ -467,14 +465,19 @@ fn timestamps(attributes: &Attributes) -> Timestamps {
     }
 }
 
-fn make_node(
-    parent: &OwnedFd,
-    name: &OsStr,
+/// A pipe or device to be made.
+struct Node {
     kind: FileType,
+    /// Number of a device, 0 of a pipe.
     device: u64,
-) -> Result<(), PlaceError> {
-    rustix::fs::mknodat(parent, name, kind, Mode::RUSR | Mode::WUSR, device)
-        .map_err(call_failed("mknodat"))
+}
+
+impl Node {
+    fn make(&self, parent: &OwnedFd, name: &OsStr) -> Result<(), PlaceError> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(parent, name, self.kind, mode, self.device)
+            .map_err(call_failed("mknodat"))
+    }
 }
 
 /// Sets the attributes of a file, pipe or device that was just made.

@@ -1,5 +1,7 @@
 //! The store as its users see it: names, pins, versions, formats, locks.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -207,7 +209,7 @@ fn a_store_of_a_newer_version_is_refused_and_left_alone() {
         Source::Directory(&temp.path().join("tree")),
         &mut |_| {},
     );
-    assert!(refused.is_err());
+    refused.unwrap_err();
     assert_eq!(
         fs::read_to_string(&meta).unwrap(),
         r#"{"format":1,"ro_compat":["new"]}"#
@@ -274,7 +276,7 @@ fn the_steps_come_in_their_order() {
     let tree = temp.path().join("tree");
     store
         .import(&name("d"), Source::Directory(&tree), &mut |step| {
-            steps.push(step)
+            steps.push(step);
         })
         .unwrap();
     let durable: Vec<_> = steps
