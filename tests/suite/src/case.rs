@@ -36,7 +36,7 @@ impl Case {
             format!("{} {}", self.ids.join(" "), self.name)
         };
         Trial::test(name, move || {
-            body().map_err(|error| Failed::from(format!("{error:?}")))
+            body().map_err(|error| Failed::from(format!("{error:#}")))
         })
     }
 }
@@ -47,7 +47,7 @@ pub fn main(cases: impl FnOnce() -> Result<Vec<Trial>>) -> ExitCode {
     match start(cases) {
         Ok(code) => code,
         Err(error) => {
-            report(&format!("{error:?}"));
+            report(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }

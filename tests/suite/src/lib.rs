@@ -7,8 +7,11 @@ pub mod command;
 pub mod covered;
 pub mod expected;
 pub mod leaks;
+pub mod mirror;
 pub mod probe;
 pub mod programs;
+pub mod result;
+pub mod terminal;
 pub mod workspace;
 pub mod world;
 

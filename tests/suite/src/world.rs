@@ -162,3 +162,13 @@ pub fn enter_private_mounts() -> Result<()> {
         .exec();
     bail!("unshare: {error}")
 }
+
+/// Whether the full counts are asked for: `CASEMATE_SOAK=1`.
+pub fn soak() -> bool {
+    std::env::var_os("CASEMATE_SOAK").is_some_and(|value| value == "1")
+}
+
+/// A long count: the whole in a soak, a twentieth of it otherwise.
+pub fn scaled(count: u64) -> u64 {
+    if soak() { count } else { count / 20 }
+}

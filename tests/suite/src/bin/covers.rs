@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            report(&format!("{error:?}"));
+            report(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
