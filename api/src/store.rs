@@ -16,7 +16,10 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use crate::workspace::{Workspace, WorkspaceError};
 
 /// Numbered from 1, in order. A migration that was released is never changed.
-const MIGRATIONS: &[&str] = &[include_str!("store/migrations/001_slices.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("store/migrations/001_slices.sql"),
+    include_str!("store/migrations/002_logins.sql"),
+];
 /// `PRAGMA application_id`: `CSMT`.
 const APPLICATION_ID: u32 = 0x4353_4d54;
 /// How long a writer waits for another one.
