@@ -7,6 +7,7 @@
 mod argv;
 mod bundle;
 mod compile;
+mod describe;
 mod diff;
 mod explain;
 mod host;
@@ -23,6 +24,7 @@ pub use bundle::{
     BUNDLE_DIR, Bundle, HostOwner, IdMapLine, StagePlan, StageStep, file, parse_guard,
 };
 pub use compile::compile;
+pub use describe::{GuardSummary, SyscallVerdict, Verdict, describe_guard};
 pub use diff::{Change, diff};
 pub use explain::{Access, ExplainError, Resolution, ViewRule, explain};
 pub use host::{Arch, Component, Enforcement, Gap, HostSupport, LimitSupport};
@@ -34,4 +36,4 @@ pub use plan::{
     Stdio, Tier, TreeOwner, Upper, WindowSize, WindowSizeError, WorkspaceView,
 };
 pub use refusal::{CompileError, PlanCode, PlanRefusal};
-pub use verify::{Proof, Rule, Violation, verify};
+pub use verify::{ProgramError, Proof, Rule, Violation, verify};

@@ -474,8 +474,3 @@ pub(crate) const NAMES: [Option<&str>; 470] = [
     Some("file_getattr"),
     Some("file_setattr"),
 ];
-
-/// Returns the name of a number.
-pub(crate) fn name(number: u32) -> Option<&'static str> {
-    NAMES.get(usize::try_from(number).ok()?).copied().flatten()
-}

@@ -3,6 +3,7 @@
 //! The three documents are parsed here as if a stranger had written them; every expectation stands
 //! in a table of this module, derived from the plan and the specification a second time.
 
+pub(crate) mod bpf;
 mod calls;
 mod document;
 mod facts;
@@ -18,6 +19,7 @@ mod scan;
 mod secrets;
 mod stage;
 
+pub use self::bpf::ProgramError;
 use self::facts::Facts;
 pub use self::rule::{Rule, Violation};
 use crate::{Bundle, Digest, HostSupport, LaunchPlan, Placement};

@@ -58,7 +58,8 @@ pub struct GuardPlan {
     pub capabilities: Vec<String>,
     /// Whether `PR_SET_NO_NEW_PRIVS` is set.
     pub no_new_privs: bool,
-    /// The Landlock ruleset; `None` only where the host lacks Landlock and the profile may go on.
+    /// The Landlock ruleset; `None` where the tier restricts nothing by it (an administrator with
+    /// nesting and a network of their own) or the host lacks Landlock and the profile may go on.
     pub landlock: Option<Landlock>,
     /// The seccomp program.
     pub seccomp: Seccomp,

@@ -1,0 +1,62 @@
+//! P6: time of compile and verify, with 10 and with 1,000 visible tiles. Medians in microseconds.
+
+#[path = "../tests/fixtures/mod.rs"]
+mod fixtures;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use casemate_bundles::{Profile, Slice, TileId, TreeOwner, compile, verify};
+
+const RUNS: usize = 301;
+
+fn case(tiles: u32) -> fixtures::Case {
+    let mut case = fixtures::case("terminal-restricted-none");
+    if let Profile::Terminal { view, .. } = &mut case.plan.profile {
+        view.readable = (1..tiles)
+            .map(|n| TreeOwner {
+                id: TileId::parse(format!("apps/tile-{n}")).expect("a tile"),
+                slice: Slice::parse((1000 + n) * 65_536).expect("a slice"),
+            })
+            .collect();
+    }
+    case
+}
+
+fn median(mut run: impl FnMut()) -> f64 {
+    let mut times: Vec<f64> = (0..RUNS)
+        .map(|_| {
+            let start = Instant::now();
+            run();
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[RUNS / 2]
+}
+
+fn main() {
+    let host = fixtures::host();
+    for (tiles, target) in [(10, 100.0), (1000, 1000.0)] {
+        let case = case(tiles);
+        let bundle = compile(&case.plan, &case.placement, &host).expect("a bundle");
+        verify(&bundle, &case.plan, &case.placement, &host).expect("a proof");
+        let compiled = median(|| {
+            drop(black_box(compile(&case.plan, &case.placement, &host)));
+        });
+        let verified = median(|| {
+            drop(black_box(verify(
+                &bundle,
+                &case.plan,
+                &case.placement,
+                &host,
+            )));
+        });
+        println!(
+            "p6 tiles={tiles} compile_us={compiled:.1} verify_us={verified:.1} sum_us={:.1} \
+             target_us={target:.0} bytes={}",
+            compiled + verified,
+            bundle.config.len() + bundle.guard.len() + bundle.stage.len(),
+        );
+    }
+}
