@@ -89,3 +89,9 @@ export async function size(page) {
   assert.ok(match, text);
   return { cols: Number(match[1]), rows: Number(match[2]) };
 }
+
+/** Waits for the title of the bar under the text; a pattern is to match the whole of it. */
+export function ended(page, title) {
+  const big = page.locator(".endbar .big");
+  return big.filter({ hasText: typeof title === "string" ? new RegExp(`^${title}$`) : title }).waitFor();
+}

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { enter, launch, line, lines, profile, size, status } from "./browser.js";
+import { ended, enter, launch, line, lines, profile, size, status } from "./browser.js";
 import { kill, loginLink, restart, url } from "./service.js";
 
 let browser;
@@ -107,7 +107,7 @@ test("a killed service comes back under a running program, and no line is lost",
   await enter(page, "clear; i=0; while sleep 0.3; do i=$((i+1)); echo n $i; done");
   await line(page, "n 4");
   await kill();
-  await page.getByText("Reconnecting", { exact: true }).waitFor();
+  await ended(page, "Reconnecting");
   await page.getByRole("button", { name: "Reconnect now" }).waitFor();
   const before = await counted();
   assert.ok(before.includes(4), "the text stays on the screen");
@@ -128,7 +128,7 @@ test("a killed service comes back under a running top", async () => {
   await enter(page, "clear; top -d 1");
   const first = await line(page, /^top - \d\d:\d\d:\d\d/);
   await kill();
-  await page.getByText("Reconnecting", { exact: true }).waitFor();
+  await ended(page, "Reconnecting");
   assert.ok((await lines(page)).some((row) => row.startsWith("top - ")));
   await restart();
   await status(page, "Connected");
@@ -144,7 +144,7 @@ test("a killed service comes back under a running top", async () => {
 test("keys of an outage are typed once, in order", async () => {
   await enter(page, "clear; cat");
   await kill();
-  await page.getByText("Reconnecting", { exact: true }).waitFor();
+  await ended(page, "Reconnecting");
   await enter(page, "typed while away");
   await page.getByText(/typed, not yet sent/).waitFor();
   await restart();
@@ -175,12 +175,12 @@ test("a second window watches, takes over and gives back", async () => {
   await second.getByText("Read-only.").waitFor();
   await line(second, "still yes");
   await second.getByRole("button", { name: "Type here" }).click();
-  await page.getByText("This session is being typed in elsewhere").waitFor();
+  await ended(page, "This session is being typed in elsewhere");
   await status(second, "Connected");
   await enter(second, "echo second $((1+2))");
   await line(second, "second 3");
   await page.getByRole("button", { name: "Take it back" }).click();
-  await second.getByText("This session is being typed in elsewhere").waitFor();
+  await ended(second, "This session is being typed in elsewhere");
   await line(page, "second 3");
   await enter(page, "echo first $((3+4))");
   await line(page, "first 7");
@@ -189,7 +189,7 @@ test("a second window watches, takes over and gives back", async () => {
 
 test("an exit says its code, keeps the text, and Enter opens a new shell under it", async () => {
   await enter(page, "exit 7");
-  await page.getByText("Exited with code 7").waitFor();
+  await ended(page, "Exited with code 7");
   assert.ok((await lines(page)).includes("first 7"));
   await page.keyboard.press("Enter");
   await status(page, "Connected");
@@ -202,11 +202,10 @@ test("a shell that ended while the page was away says so and opens again", async
   await enter(page, "sleep 2; exit");
   await sleep(200);
   await kill();
-  await page.getByText("Reconnecting", { exact: true }).waitFor();
+  await ended(page, "Reconnecting");
   await sleep(3000);
   await restart();
-  const over = page.getByText(/^Exited with code 0$|^This shell ended while you were away$/);
-  await over.waitFor();
+  await ended(page, /^(Exited with code 0|This shell ended while you were away)$/);
   assert.ok((await lines(page)).includes("new 10"));
 });
 
@@ -223,7 +222,7 @@ test("the same policy holds with the terminal drawn by WebGL", async () => {
     // The picture has no text, but a program can set the title.
     await enter(drawn, "printf '\\033]0;answer %s\\007' $((6*7)); sleep 5; exit");
     await drawn.waitForFunction(() => document.title.startsWith("answer 42 · "));
-    await drawn.getByText("Exited with code 0").waitFor();
+    await ended(drawn, "Exited with code 0");
     assert.deepEqual(other.complaints, []);
   } finally {
     await drawing.close();

@@ -244,8 +244,17 @@ fn filesystems(_targets: &Targets, scratch: &Scratch) -> Row {
         let mounted = mount("none", &point, kind, 0, "");
         row.note(kind, word(&mounted));
         if mounted.is_ok() {
+            // Namespaced: a mount shows only what the mounter's own namespaces own.
             let harmless = [
-                "proc", "sysfs", "tmpfs", "ramfs", "devpts", "mqueue", "cgroup2",
+                "proc",
+                "sysfs",
+                "tmpfs",
+                "ramfs",
+                "devpts",
+                "mqueue",
+                "cgroup2",
+                "binfmt_misc",
+                "fusectl",
             ];
             if !harmless.contains(&kind) {
                 row.reached();
