@@ -22,6 +22,7 @@ pub mod landlock;
 pub mod memfd;
 pub mod mount;
 pub mod namespace;
+pub mod probe;
 pub mod process;
 pub mod seccomp;
 pub mod signal;

@@ -50,15 +50,15 @@ pub enum Depth {
     Recursive,
 }
 
-/// Gives the calling process a mount namespace of its own whose mounts neither receive nor send
-/// changes. The process must have one thread.
+/// Gives the calling process a mount namespace of its own. Changes in it stay in it; those of the
+/// host still arrive, so that an unmount there is not held up. The process must have one thread.
 pub fn private_namespace() -> Result<()> {
     // SAFETY: CLONE_NEWNS changes the calling process's view of paths only; no descriptor or memory
     // is affected, and there is no other thread that could share the file-system state.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }
         .map_err(Error::of("unshare", || "CLONE_NEWNS".to_owned()))?;
-    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", flags).map_err(Error::of("mount", || "\"/\", MS_PRIVATE|MS_REC".to_owned()))
+    let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", flags).map_err(Error::of("mount", || "\"/\", MS_SLAVE|MS_REC".to_owned()))
 }
 
 /// Clones the mount tree at an open path; the clone is detached and goes away with the descriptor.

@@ -1,0 +1,348 @@
+//! Control groups of one sandbox: one in the version 2 hierarchy, which kills the tree, and where
+//! the controllers are on version 1 one each for memory, pids and cpu.
+
+use std::path::{Path, PathBuf};
+
+use casemate_bundles::{Limits, LimitSupport};
+use casemate_protocol::Usage;
+use casemate_sys::cgroup::{Group, Hierarchy, hierarchies};
+use casemate_sys::{Error, Result};
+use rustix::io::Errno;
+
+/// Directory of all sandboxes below the engine's own group.
+const PARENT: &str = "casemate";
+/// Length of a processor period.
+const PERIOD_US: u64 = 100_000;
+const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+
+/// The engine's own group in each hierarchy that is used, opened once by the spawner.
+#[derive(Debug)]
+pub(crate) struct Parents {
+    unified: Group,
+    unified_path: PathBuf,
+    unified_mount: PathBuf,
+    limits: Limiter,
+}
+
+#[derive(Debug)]
+enum Limiter {
+    V2,
+    V1([Group; 3]),
+    Missing,
+}
+
+impl Parents {
+    /// Finds and opens the groups. Without a version 2 hierarchy there is nothing that kills a
+    /// tree: `ENOENT`.
+    pub(crate) fn open() -> Result<Self> {
+        let all = hierarchies()?;
+        let unified = all
+            .iter()
+            .find(|one| one.controllers.is_empty())
+            .ok_or_else(|| Error::new("open", "cgroup2", Errno::NOENT))?;
+        let own = Group::open(&unified.mount, &unified.own)?;
+        let mut parents = Self {
+            unified: own,
+            unified_path: Path::new("/").join(&unified.own),
+            unified_mount: unified.mount.clone(),
+            limits: Limiter::Missing,
+        };
+        let has = |one: &&Hierarchy, name| one.controllers.iter().any(|found| found == name);
+        let v1 = CONTROLLERS.map(|name| all.iter().find(|one| has(one, name)));
+        if let [Some(memory), Some(pids), Some(cpu)] = v1 {
+            parents.limits = Limiter::V1([
+                Group::open(&memory.mount, &memory.own)?,
+                Group::open(&pids.mount, &pids.own)?,
+                Group::open(&cpu.mount, &cpu.own)?,
+            ]);
+        } else if parents.delegate(unified)? {
+            parents.limits = Limiter::V2;
+        }
+        Ok(parents)
+    }
+
+    /// Enables the controllers for sandboxes on version 2. A group other than the root cannot have
+    /// both processes and controllers for its children: the engine then moves itself into a leaf;
+    /// where others remain, sandboxes go below the hierarchy's root instead.
+    fn delegate(&mut self, unified: &Hierarchy) -> Result<bool> {
+        let enable = |group: &Group| group.write("cgroup.subtree_control", "+memory +pids +cpu");
+        let mut enabled = enable(&self.unified);
+        if is(&enabled, Errno::BUSY) {
+            self.unified
+                .ensure_child("casemate-engine")?
+                .add(std::process::id())?;
+            enabled = enable(&self.unified);
+        }
+        if is(&enabled, Errno::BUSY) {
+            self.unified = Group::open(&unified.mount, Path::new(""))?;
+            self.unified_path = PathBuf::from("/");
+            enabled = enable(&self.unified);
+        }
+        match enabled {
+            Ok(()) => {
+                let parent = self.unified.ensure_child(PARENT)?;
+                enable(&parent)?;
+                Ok(true)
+            }
+            // Not delegated, or a controller that this host lacks.
+            Err(error) if matches!(error.errno(), Errno::NOENT | Errno::ACCESS | Errno::PERM) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Which limits can be set.
+    pub(crate) const fn support(&self) -> LimitSupport {
+        match self.limits {
+            Limiter::V2 => LimitSupport::V2,
+            Limiter::V1(_) => LimitSupport::V1,
+            Limiter::Missing => LimitSupport::Missing,
+        }
+    }
+
+    /// Path of a sandbox's group below the version 2 hierarchy's root.
+    pub(crate) fn path_of(&self, id: &str) -> PathBuf {
+        self.unified_path.join(PARENT).join(id)
+    }
+
+    /// Where the version 2 hierarchy is mounted.
+    pub(crate) fn unified_mount(&self) -> &Path {
+        &self.unified_mount
+    }
+
+    /// Tries `cgroup.kill` on an empty group.
+    pub(crate) fn try_kill(&self) -> Result<()> {
+        let name = format!("probe-{}", std::process::id());
+        let killed = make_below(&self.unified, &name).and_then(|group| group.kill());
+        self.remove(&name)?;
+        killed
+    }
+
+    /// Makes the groups of a sandbox and sets and verifies its limits.
+    pub(crate) fn make(&self, id: &str, limits: Option<&Limits>) -> Result<Groups> {
+        let unified = make_below(&self.unified, id)?;
+        let limiter = match (&self.limits, limits) {
+            (_, None) | (Limiter::Missing, _) => GroupLimits::None,
+            (Limiter::V2, Some(limits)) => {
+                set_v2(&unified, limits)?;
+                GroupLimits::V2
+            }
+            (Limiter::V1([memory, pids, cpu]), Some(limits)) => {
+                let made = [
+                    make_below(memory, id)?,
+                    make_below(pids, id)?,
+                    make_below(cpu, id)?,
+                ];
+                set_v1(&made, limits)?;
+                GroupLimits::V1(made)
+            }
+        };
+        Ok(Groups { unified, limiter })
+    }
+
+    /// Opens the version 2 group of a sandbox whose keeper is gone.
+    pub(crate) fn open_unified(&self, id: &str) -> Result<Group> {
+        self.unified.open_child(PARENT)?.open_child(id)
+    }
+
+    /// Removes the groups of a sandbox, and the parents that are empty then. Groups that are not
+    /// there are no failure.
+    pub(crate) fn remove(&self, id: &str) -> Result<()> {
+        let mut owns: Vec<&Group> = vec![&self.unified];
+        if let Limiter::V1(groups) = &self.limits {
+            owns.extend(groups);
+        }
+        for own in owns {
+            let parent = match own.open_child(PARENT) {
+                Ok(parent) => parent,
+                Err(error) if error.errno() == Errno::NOENT => continue,
+                Err(error) => return Err(error),
+            };
+            remove_soon(&parent, id)?;
+            match own.remove_child(PARENT) {
+                Err(error) if error.errno() != Errno::BUSY => return Err(error),
+                _in_use_or_removed => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is(result: &Result<()>, errno: Errno) -> bool {
+    result.as_ref().is_err_and(|error| error.errno() == errno)
+}
+
+/// The parent may be removed by a sandbox that has just ended.
+fn make_below(own: &Group, id: &str) -> Result<Group> {
+    let mut attempts = 0;
+    loop {
+        match own
+            .ensure_child(PARENT)
+            .and_then(|parent| parent.make_child(id))
+        {
+            Err(error) if attempts < 8 && matches!(error.errno(), Errno::NOENT | Errno::NODEV) => {
+                attempts += 1;
+            }
+            made => return made,
+        }
+    }
+}
+
+/// A group is busy for a moment after its last process was waited for.
+fn remove_soon(parent: &Group, id: &str) -> Result<()> {
+    let mut waited_us = 0;
+    loop {
+        match parent.remove_child(id) {
+            Err(error) if error.errno() == Errno::BUSY && waited_us < 500_000 => {
+                let pause = if waited_us < 1000 { 100 } else { 2000 };
+                std::thread::sleep(std::time::Duration::from_micros(pause));
+                waited_us += pause;
+            }
+            removed => return removed,
+        }
+    }
+}
+
+fn quota(limits: &Limits) -> u64 {
+    limits.cpu.get() * (PERIOD_US / 1000)
+}
+
+fn set_v2(group: &Group, limits: &Limits) -> Result<()> {
+    let memory = limits.memory.get().to_string();
+    let pids = limits.pids.get().to_string();
+    let cpu = format!("{} {PERIOD_US}", quota(limits));
+    set(group, "memory.max", &memory)?;
+    set_if_present(group, "memory.swap.max", "0")?;
+    set_if_present(group, "memory.oom.group", "1")?;
+    set(group, "pids.max", &pids)?;
+    set(group, "cpu.max", &cpu)
+}
+
+fn set_v1([memory, pids, cpu]: &[Group; 3], limits: &Limits) -> Result<()> {
+    let bytes = limits.memory.get().to_string();
+    set(memory, "memory.limit_in_bytes", &bytes)?;
+    set_if_present(memory, "memory.memsw.limit_in_bytes", &bytes)?;
+    set(pids, "pids.max", &limits.pids.get().to_string())?;
+    set(cpu, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
+    set(cpu, "cpu.cfs_quota_us", &quota(limits).to_string())
+}
+
+/// Writes a limit and reads it back. Memory is counted in pages, so a little less may be read.
+fn set(group: &Group, file: &str, value: &str) -> Result<()> {
+    group.write(file, value)?;
+    let found = group.read(file)?;
+    let close = match (found.parse::<u64>(), value.parse::<u64>()) {
+        (Ok(found), Ok(asked)) => found <= asked && asked - found < 4096,
+        _ => found == value,
+    };
+    if close {
+        Ok(())
+    } else {
+        Err(Error::new(
+            "write",
+            format!("{file}: {found:?} instead of {value:?}"),
+            Errno::INVAL,
+        ))
+    }
+}
+
+/// Swap accounting may be off; then there is no swap to limit by this file.
+fn set_if_present(group: &Group, file: &str, value: &str) -> Result<()> {
+    match set(group, file, value) {
+        Err(error) if error.errno() == Errno::NOENT => Ok(()),
+        done => done,
+    }
+}
+
+/// The open groups of one sandbox.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    unified: Group,
+    limiter: GroupLimits,
+}
+
+#[derive(Debug)]
+enum GroupLimits {
+    None,
+    V2,
+    V1([Group; 3]),
+}
+
+impl Groups {
+    /// Puts a process into the groups of the version 1 hierarchies; libcontainer has put it into
+    /// the version 2 group. Then checks that it is in all of them.
+    pub(crate) fn enter(&self, pid: u32, id: &str) -> Result<()> {
+        let GroupLimits::V1(groups) = &self.limiter else {
+            return Ok(());
+        };
+        for group in groups {
+            group.add(pid)?;
+        }
+        let path = format!("/proc/{pid}/cgroup");
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Error::new("read", path, errno)
+        })?;
+        let suffix = format!("/{PARENT}/{id}");
+        let inside = |name: &str| {
+            text.lines().any(|line| {
+                let mut fields = line.splitn(3, ':').skip(1);
+                fields
+                    .next()
+                    .is_some_and(|list| list.split(',').any(|one| one == name))
+                    && fields.next().is_some_and(|path| path.ends_with(&suffix))
+            })
+        };
+        match CONTROLLERS.iter().find(|name| !inside(name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::new("read", format!("not in {name}"), Errno::INVAL)),
+        }
+    }
+
+    /// The group that holds, and kills, the whole tree.
+    pub(crate) const fn unified(&self) -> &Group {
+        &self.unified
+    }
+
+    /// Whether the kernel has killed a process at the memory limit.
+    pub(crate) fn out_of_memory(&self) -> Result<bool> {
+        let kills = match &self.limiter {
+            GroupLimits::None => 0,
+            GroupLimits::V2 => self.unified.value("memory.events", "oom_kill")?,
+            GroupLimits::V1([memory, ..]) => memory.value("memory.oom_control", "oom_kill")?,
+        };
+        Ok(kills > 0)
+    }
+
+    /// What the sandbox has taken, as far as the host counts it.
+    pub(crate) fn usage(&self) -> Usage {
+        let (memory, pids) = match &self.limiter {
+            GroupLimits::None => (None, None),
+            GroupLimits::V2 => (
+                counted(self.unified.number("memory.peak")),
+                counted(self.unified.number("pids.peak")),
+            ),
+            GroupLimits::V1([memory, pids, _cpu]) => (
+                counted(memory.number("memory.max_usage_in_bytes")),
+                counted(pids.number("pids.peak")),
+            ),
+        };
+        Usage {
+            cpu_ms: counted(self.unified.value("cpu.stat", "usage_usec")).map(|us| us / 1000),
+            memory_peak_bytes: memory,
+            pids_peak: pids,
+        }
+    }
+}
+
+/// A counter that this kernel does not have is `None` in the record.
+fn counted(read: Result<u64>) -> Option<u64> {
+    match read {
+        Ok(number) => Some(number),
+        Err(error) => {
+            tracing::debug!(%error, "usage is not counted");
+            None
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Starts a bundle with libcontainer: create, join the groups, start.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use casemate_bundles::WindowSize;
+use casemate_protocol::packet::Stream;
+use casemate_sys::process::{Pid, pidfd_open};
+use casemate_sys::{Error, Result};
+use libcontainer::container::Container;
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::error::LibcontainerError;
+use libcontainer::syscall::syscall::SyscallType;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::Account;
+
+/// libcontainer's state below the stage.
+const STATE: &str = "oci";
+/// What libcontainer takes for the bundle: the effective configuration and a link to the root.
+const EFFECTIVE: &str = "effective";
+
+/// A failed start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// A system call of ours.
+    #[error("{step} failed")]
+    Call {
+        /// What was done.
+        step: &'static str,
+        /// Why.
+        #[source]
+        source: Error,
+    },
+    /// libcontainer.
+    #[error("libcontainer failed to {step}")]
+    Libcontainer {
+        /// What was done.
+        step: &'static str,
+        /// Why.
+        #[source]
+        source: Box<LibcontainerError>,
+    },
+}
+
+fn call(step: &'static str) -> impl FnOnce(Error) -> StartError {
+    move |source| StartError::Call { step, source }
+}
+
+/// The keeper's ends of the standard streams; all non-blocking.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    /// Standard input, or the terminal.
+    pub(crate) input: Option<OwnedFd>,
+    /// Standard output or the terminal, and standard error.
+    pub(crate) outputs: Vec<(Stream, OwnedFd)>,
+    /// The terminal.
+    pub(crate) terminal: Option<OwnedFd>,
+}
+
+/// A created sandbox that waits for its start.
+pub(crate) struct Created {
+    container: Container,
+    /// PID 1 of the sandbox.
+    pub(crate) pid: Pid,
+    /// The same, as a descriptor.
+    pub(crate) init: OwnedFd,
+    /// The mount namespace of the outer stage; nothing else keeps it alive.
+    pub(crate) mounts: OwnedFd,
+    pub(crate) streams: Streams,
+}
+
+/// How the standard streams are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wiring {
+    /// A terminal of the sandbox's own, of this size.
+    Terminal(WindowSize),
+    /// Pipes that belong to this host user and group.
+    Pipes(Account),
+}
+
+/// Creates the container of a stage whose effective configuration is `config`.
+pub(crate) fn create(
+    stage: &Path,
+    id: &str,
+    config: &[u8],
+    wiring: Wiring,
+) -> std::result::Result<Created, StartError> {
+    let bundle = stage.join(EFFECTIVE);
+    write_effective(&bundle, config).map_err(call("effective"))?;
+    let oci = |step: &'static str| {
+        move |source| StartError::Libcontainer {
+            step,
+            source: Box::new(source),
+        }
+    };
+    let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
+        .with_root_path(stage.join(STATE))
+        .map_err(oci("open its state"))?;
+    let (builder, ends) = wire(builder, stage, wiring).map_err(call("streams"))?;
+    let mut container = builder
+        .as_init(&bundle)
+        .with_systemd(false)
+        .with_detach(true)
+        .build()
+        .map_err(oci("create"))?;
+    let pid = container
+        .pid()
+        .and_then(|pid| Pid::from_raw(pid.as_raw()))
+        .ok_or(StartError::Call {
+            step: "create",
+            source: Error::new("clone3", "no process", Errno::SRCH),
+        })?;
+    // The record of a sandbox lives in the keeper; libcontainer's copy is not needed to be exact.
+    container.set_systemd(false);
+    let init = pidfd_open(pid).map_err(call("pidfd"))?;
+    let path = format!("/proc/{}/ns/mnt", pid.as_raw_nonzero());
+    let mounts = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(Error::of("open", || path))
+        .map_err(call("mount namespace"))?;
+    let streams = ends.finish(wiring).map_err(call("streams"))?;
+    Ok(Created {
+        container,
+        pid,
+        init,
+        mounts,
+        streams,
+    })
+}
+
+impl Created {
+    /// Lets the guard init begin.
+    pub(crate) fn start(mut self) -> std::result::Result<Running, StartError> {
+        self.container
+            .start()
+            .map_err(|source| StartError::Libcontainer {
+                step: "start",
+                source: Box::new(source),
+            })?;
+        Ok(Running {
+            pid: self.pid,
+            init: self.init,
+            mounts: self.mounts,
+            streams: self.streams,
+        })
+    }
+}
+
+/// A started sandbox.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) pid: Pid,
+    pub(crate) init: OwnedFd,
+    pub(crate) mounts: OwnedFd,
+    pub(crate) streams: Streams,
+}
+
+impl Running {
+    /// Takes the mount namespace out.
+    pub(crate) fn without_mounts(self) -> (Started, OwnedFd) {
+        let Self {
+            pid,
+            init,
+            mounts,
+            streams,
+        } = self;
+        (Started { pid, init, streams }, mounts)
+    }
+}
+
+/// A started sandbox without its mount namespace.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) pid: Pid,
+    pub(crate) init: OwnedFd,
+    pub(crate) streams: Streams,
+}
+
+fn write_effective(bundle: &Path, config: &[u8]) -> Result<()> {
+    let io = |path: PathBuf| {
+        move |error: std::io::Error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            Error::new("open", path.display().to_string(), errno)
+        }
+    };
+    std::fs::create_dir(bundle).map_err(io(bundle.to_owned()))?;
+    let root = bundle.join(casemate_bundles::file::ROOTFS);
+    let target = Path::new("..")
+        .join(casemate_bundles::BUNDLE_DIR)
+        .join(casemate_bundles::file::ROOTFS);
+    std::os::unix::fs::symlink(target, &root).map_err(io(root))?;
+    let file = bundle.join(casemate_bundles::file::CONFIG);
+    std::fs::write(&file, config).map_err(io(file))
+}
+
+/// The keeper's ends while the container is being created.
+enum Ends {
+    Pipes {
+        input: OwnedFd,
+        output: OwnedFd,
+        error: OwnedFd,
+    },
+    Console(std::os::unix::net::UnixListener),
+}
+
+fn wire(
+    builder: ContainerBuilder,
+    stage: &Path,
+    wiring: Wiring,
+) -> Result<(ContainerBuilder, Ends)> {
+    match wiring {
+        Wiring::Terminal(_) => {
+            let path = stage.join("console.sock");
+            let listener = std::os::unix::net::UnixListener::bind(&path).map_err(|error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                Error::new("bind", path.display().to_string(), errno)
+            })?;
+            Ok((
+                builder.with_console_socket(Some(path)),
+                Ends::Console(listener),
+            ))
+        }
+        Wiring::Pipes(account) => {
+            let (stdin, input) = pipe(account)?;
+            let (output, stdout) = pipe(account)?;
+            let (error, stderr) = pipe(account)?;
+            let builder = builder
+                .with_stdin(stdin)
+                .with_stdout(stdout)
+                .with_stderr(stderr);
+            Ok((
+                builder,
+                Ends::Pipes {
+                    input,
+                    output,
+                    error,
+                },
+            ))
+        }
+    }
+}
+
+/// A pipe that the payload may open again through `/dev/stdout`, which checks its owner.
+fn pipe(account: Account) -> Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = casemate_sys::descriptor::pipe()?;
+    let (uid, gid) = (
+        rustix::fs::Uid::from_raw(account.uid),
+        rustix::fs::Gid::from_raw(account.gid),
+    );
+    rustix::fs::fchown(&reader, Some(uid), Some(gid))
+        .map_err(Error::of("fchown", || "pipe".to_owned()))?;
+    Ok((reader, writer))
+}
+
+impl Ends {
+    fn finish(self, wiring: Wiring) -> Result<Streams> {
+        let streams = match self {
+            Self::Pipes {
+                input,
+                output,
+                error,
+            } => Streams {
+                input: Some(input),
+                outputs: vec![(Stream::Out, output), (Stream::Err, error)],
+                terminal: None,
+            },
+            Self::Console(listener) => {
+                let master = receive_terminal(&listener)?;
+                if let Wiring::Terminal(size) = wiring {
+                    set_size(&master, size)?;
+                }
+                let copy = || {
+                    rustix::io::fcntl_dupfd_cloexec(&master, 3)
+                        .map_err(Error::of("fcntl", || "F_DUPFD_CLOEXEC".to_owned()))
+                };
+                Streams {
+                    input: Some(copy()?),
+                    outputs: vec![(Stream::Out, copy()?)],
+                    terminal: Some(master),
+                }
+            }
+        };
+        for fd in streams
+            .outputs
+            .iter()
+            .map(|(_, fd)| fd)
+            .chain(&streams.input)
+        {
+            rustix::io::ioctl_fionbio(fd, true).map_err(Error::of("ioctl", || "FIONBIO".to_owned()))?;
+        }
+        Ok(streams)
+    }
+}
+
+/// libcontainer opens the terminal from the sandbox's own devpts and sends its master.
+fn receive_terminal(listener: &std::os::unix::net::UnixListener) -> Result<OwnedFd> {
+    let (socket, _) = listener.accept().map_err(|error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Error::new("accept4", "console", errno)
+    })?;
+    let mut name = [0; 4096];
+    let received = casemate_sys::socket::receive(
+        socket.as_fd(),
+        &mut name,
+        casemate_sys::socket::Wait::Block,
+    )?;
+    received
+        .descriptors
+        .into_iter()
+        .next()
+        .ok_or_else(|| Error::new("recvmsg", "no terminal", Errno::BADF))
+}
+
+/// Sets the size of a terminal (`TIOCSWINSZ`).
+pub(crate) fn set_size(terminal: &OwnedFd, size: WindowSize) -> Result<()> {
+    let cells = rustix::termios::Winsize {
+        ws_row: size.rows(),
+        ws_col: size.cols(),
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(terminal, cells).map_err(Error::of("ioctl", || {
+        format!("TIOCSWINSZ, {}x{}", size.cols(), size.rows())
+    }))
+}

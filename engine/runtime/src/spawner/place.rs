@@ -1,0 +1,192 @@
+//! Decides where a sandbox goes and what it may be made of.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use casemate_bundles::{
+    Component, Digest, HostPath, LaunchPlan, Limits, Placement, Profile, Slice, Tier, Upper,
+    WorkspaceView,
+};
+use casemate_protocol::LaunchError;
+use casemate_sys::dir::{Dir, Owner};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::Spawner;
+use crate::keeper::roots::Roots;
+
+/// Parts of a workspace that may be a projection's source.
+const PROJECTABLE: [&str; 3] = ["apps", "homes", "files"];
+
+/// A placement with the lock on its base.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) placement: Placement,
+    pub(crate) base_lock: OwnedFd,
+}
+
+/// Chooses the placement of a plan.
+pub(crate) fn place(
+    spawner: &Spawner,
+    plan: &LaunchPlan,
+    ids: Slice,
+) -> Result<Placed, LaunchError> {
+    let id = plan.id.as_str();
+    let path = |joined: Result<HostPath, casemate_bundles::PathError>| {
+        joined.map_err(|_too_long| engine("paths", 0))
+    };
+    let (base, base_lock) = base(spawner, &plan.base)?;
+    let cgroup = spawner.parents.path_of(id);
+    Ok(Placed {
+        placement: Placement {
+            stage: path(spawner.run_dir_path.join(id))?,
+            init: spawner.init.clone(),
+            base,
+            upper: match &plan.profile {
+                Profile::Process { limits, .. } => Upper::Memory(limits.memory.get()),
+                Profile::Terminal { .. } | Profile::Backend { .. } => {
+                    Upper::Disk(path(spawner.root.join(&format!("scratch/{id}")))?)
+                }
+            },
+            ids,
+            cgroup: path(HostPath::parse(cgroup.to_string_lossy()))?,
+        },
+        base_lock,
+    })
+}
+
+/// Makes the directory on disk that takes the changes; one that is there already is a leftover.
+pub(crate) fn make_changes(root: &Dir, placement: &Placement) -> casemate_sys::Result<()> {
+    let Upper::Disk(path) = &placement.upper else {
+        return Ok(());
+    };
+    let owner = Owner { uid: 0, gid: 0 };
+    root.ensure_dirs(Path::new("scratch"), 0o700, owner)?;
+    let scratch = root.open_dir(Path::new("scratch"))?;
+    let name = Path::new(path.components().last().unwrap_or_default());
+    scratch.remove_tree(name)?;
+    scratch.make_dir(name, 0o700, owner)
+}
+
+/// What a profile may take; `None` for an administrator.
+pub(crate) const fn limits(plan: &LaunchPlan) -> Option<&Limits> {
+    match &plan.profile {
+        Profile::Terminal {
+            tier: Tier::Admin { .. },
+            ..
+        } => None,
+        Profile::Terminal {
+            tier: Tier::Restricted { limits },
+            ..
+        }
+        | Profile::Backend { limits, .. }
+        | Profile::Process { limits, .. } => Some(limits),
+    }
+}
+
+fn base(spawner: &Spawner, chain: &Digest) -> Result<(HostPath, OwnedFd), LaunchError> {
+    let missing = || LaunchError::Unavailable {
+        component: Component::Base,
+        hint: "the base snapshot is not in the store: import it with rootfs-tools".to_owned(),
+    };
+    let below = format!("snapshots/sha256/{}", chain.hex());
+    let lock = spawner
+        .root_dir
+        .open(
+            &Path::new(&below).join("use"),
+            OFlags::RDWR | OFlags::CREATE,
+        )
+        .map_err(|error| {
+            tracing::warn!(%error, "no base");
+            missing()
+        })?;
+    flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|_being_removed| missing())?;
+    spawner
+        .root_dir
+        .open_dir(&Path::new(&below).join("fs"))
+        .map_err(|_absent| missing())?;
+    let path = spawner
+        .root
+        .join(&format!("{below}/fs"))
+        .map_err(|_too_long| engine("paths", 0))?;
+    Ok((path, lock))
+}
+
+/// Refuses sources that this spawner was not started for.
+pub(crate) fn check_sources(spawner: &Spawner, plan: &LaunchPlan) -> Result<(), LaunchError> {
+    match &plan.profile {
+        Profile::Terminal { view, .. } | Profile::Backend { view, .. } => check_view(spawner, view),
+        Profile::Process { view, .. } => view.projections.iter().try_for_each(|projection| {
+            let source = &projection.source;
+            let own = spawner.workspace.as_ref().is_some_and(|workspace| {
+                source.below(workspace).is_some_and(|below| {
+                    let first = below.split('/').next().unwrap_or_default();
+                    PROJECTABLE.contains(&first)
+                        || (!below.contains('/') && !below.is_empty() && is_root_file(below))
+                })
+            });
+            if own || is_extra(spawner, source) {
+                Ok(())
+            } else {
+                Err(refused(format!(
+                    "the source of {} is outside what this engine may show",
+                    projection.target
+                )))
+            }
+        }),
+    }
+}
+
+fn is_root_file(name: &str) -> bool {
+    !name.starts_with('.') && !["data", "apps", "homes", "files"].contains(&name)
+}
+
+fn check_view(spawner: &Spawner, view: &WorkspaceView) -> Result<(), LaunchError> {
+    if spawner.workspace.as_ref() != Some(&view.root) {
+        return Err(refused(
+            "the workspace is not the one that this engine was started for".to_owned(),
+        ));
+    }
+    match view
+        .extra_ro
+        .iter()
+        .position(|path| !is_extra(spawner, path))
+    {
+        None => Ok(()),
+        Some(index) => Err(refused(format!(
+            "extra_ro[{index}] is outside what this engine may show"
+        ))),
+    }
+}
+
+fn is_extra(spawner: &Spawner, path: &HostPath) -> bool {
+    spawner.extra_ro.iter().any(|root| path.is_within(root))
+}
+
+fn refused(message: String) -> LaunchError {
+    LaunchError::Refused {
+        code: "PLAN_SOURCE".to_owned(),
+        message,
+    }
+}
+
+/// A failure of the engine, without host paths.
+pub(crate) fn engine(step: &str, errno: i32) -> LaunchError {
+    LaunchError::Engine {
+        step: step.to_owned(),
+        errno,
+    }
+}
+
+/// Opens every directory that sources may lie below.
+pub(crate) fn open_roots(
+    root: &HostPath,
+    workspace: Option<&HostPath>,
+    extra_ro: &[HostPath],
+) -> casemate_sys::Result<Roots> {
+    let mut roots = Roots::new();
+    roots.add(root)?;
+    for path in workspace.into_iter().chain(extra_ro) {
+        roots.add(path)?;
+    }
+    Ok(roots)
+}
