@@ -1,5 +1,13 @@
-//! Skeleton.
+//! The service and its command line: workspace, credentials, HTTP and terminals.
+
+pub mod audit;
+pub mod auth;
 pub mod config;
+pub mod error;
+pub mod exec;
+pub mod http;
+mod label;
+pub mod shell;
 pub mod store;
 pub mod term;
 pub mod workspace;

@@ -2,4 +2,14 @@
 
 pub mod code;
 pub mod control;
+mod exit;
 pub mod frame;
+mod open;
+mod relay;
+mod session;
+mod socket;
+
+pub use open::SessionTimes;
+pub use session::{Session, SessionSummary, Sessions};
+pub(crate) use session::{SessionLabel, attach_to_end};
+pub(crate) use socket::{TermSocket, is_true};

@@ -1,0 +1,11 @@
+//! Command runs: `POST /v1/exec` and the `exec` command of the Shell.
+
+pub mod plan;
+mod result;
+mod run;
+mod text;
+pub mod wire;
+
+pub(crate) use result::lost as lost_record;
+pub(crate) use run::{AdoptedRun, RunLabel, container_of, probe_request, run_probe};
+pub use run::{Collected, RunHandle, RunRequest, Runs};

@@ -1,0 +1,229 @@
+//! The HTTP and WebSocket surface, and the life of the service.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::{delete, get, post};
+use casemate_engine::Engine;
+use tokio::sync::watch;
+
+mod adopt;
+mod answer;
+mod caller;
+mod exec;
+mod gate;
+mod health;
+mod login;
+mod page;
+mod places;
+mod privilege;
+mod serve;
+mod sessions;
+mod term;
+
+use answer::{JsonBody, ok};
+use caller::Caller;
+pub(crate) use exec::{start_run, wait_or_cancel};
+pub use gate::{Gate, GateError};
+pub use places::{Base, Places};
+pub use privilege::{PrivilegeError, ServiceUser};
+pub use serve::{ServeError, serve};
+
+use crate::audit::Audit;
+use crate::auth::Auth;
+use crate::error::ApiError;
+use crate::exec::Runs;
+use crate::shell::wire::ShellRequest;
+use crate::term::Sessions;
+
+/// The terminal's route.
+pub(crate) const TERM_ROUTE: &str = "/ws/term";
+
+/// Everything that a request works on. Clones share it.
+#[derive(Debug, Clone)]
+pub struct App {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    gate: Gate,
+    auth: Auth,
+    audit: Audit,
+    engine: Engine,
+    places: Places,
+    runs: Runs,
+    sessions: Sessions,
+    probe: health::Probe,
+    stop: watch::Sender<bool>,
+}
+
+impl App {
+    /// Puts the parts of a service together.
+    pub fn new(gate: Gate, auth: Auth, audit: Audit, engine: Engine, places: Places) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                gate,
+                auth,
+                runs: Runs::new(engine.clone(), audit.clone()),
+                sessions: Sessions::new(engine.clone(), audit.clone()),
+                audit,
+                engine,
+                places,
+                probe: health::Probe::new(),
+                stop: watch::channel(false).0,
+            }),
+        }
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.shared.gate
+    }
+
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.shared.auth
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.shared.audit
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
+    pub(crate) fn places(&self) -> &Places {
+        &self.shared.places
+    }
+
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.shared.runs
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.shared.sessions
+    }
+
+    fn probe(&self) -> &health::Probe {
+        &self.shared.probe
+    }
+
+    /// Becomes true when the service stops.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.shared.stop.subscribe()
+    }
+
+    /// Returns every route behind the gate.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/", get(page::index))
+            .route("/login", get(page::index))
+            .route("/assets/{name}", get(page::asset))
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .route("/v1/runtime", get(health::runtime))
+            .route("/v1/auth/login-codes", post(login::mint_code))
+            .route("/v1/auth/login", post(login::log_in))
+            .route("/v1/auth/logout", post(login::log_out))
+            .route("/v1/auth/me", get(login::me))
+            .route("/v1/auth/ticket", post(login::mint_ticket))
+            .route("/v1/exec", post(exec::start))
+            .route("/v1/exec/{id}", get(exec::show).delete(exec::cancel))
+            .route("/v1/tiles", get(sessions::tiles))
+            .route("/v1/sessions", get(sessions::list))
+            .route("/v1/sessions/{id}", delete(sessions::end))
+            .route("/shell/run", post(shell_run))
+            .route(TERM_ROUTE, get(term::upgrade))
+            .fallback(async || ApiError::not_found("there is no such route"))
+            .layer(axum::middleware::from_fn_with_state(
+                self.clone(),
+                gate::layer,
+            ))
+            .with_state(self.clone())
+    }
+
+    /// Takes up what an earlier service left, serves until `stop` is done, then closes the
+    /// listener and gives requests a moment to end. Sessions and runs live on.
+    pub async fn run(
+        &self,
+        listener: tokio::net::TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let app = self.clone();
+        let signal = async move {
+            stop.await;
+            app.shared.stop.send_replace(true);
+        };
+        let mut stopping = self.stopping();
+        let server = axum::serve(NoDelay(listener), self.router()).with_graceful_shutdown(signal);
+        let deadline = async {
+            // The sender lives in `self`.
+            let _stopped = stopping.wait_for(|stop| *stop).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        };
+        tokio::select! {
+            served = server.into_future() => served,
+            () = deadline => Ok(()),
+        }
+    }
+
+    /// Takes up every sandbox of an earlier service.
+    pub async fn adopt(&self) -> Result<(), ApiError> {
+        adopt::adopt_all(self).await
+    }
+}
+
+/// A listener whose connections send at once.
+struct NoDelay(tokio::net::TcpListener);
+
+impl axum::serve::Listener for NoDelay {
+    type Io = tokio::net::TcpStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        let (stream, address) = axum::serve::Listener::accept(&mut self.0).await;
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(error = %error, "a connection keeps its delay");
+        }
+        (stream, address)
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+/// `POST /shell/run`.
+async fn shell_run(
+    State(app): State<App>,
+    Caller(principal): Caller,
+    JsonBody(request): JsonBody<ShellRequest>,
+) -> Result<Response, ApiError> {
+    let output = crate::shell::dispatch(&app, &principal, request).await?;
+    Ok(ok(&output))
+}
+
+/// Returns the route of a path, for the log.
+fn route_of(path: &str) -> &'static str {
+    match path {
+        "/" => "/",
+        "/login" => "/login",
+        "/healthz" => "/healthz",
+        "/readyz" => "/readyz",
+        "/v1/runtime" => "/v1/runtime",
+        "/v1/exec" => "/v1/exec",
+        "/v1/tiles" => "/v1/tiles",
+        "/v1/sessions" => "/v1/sessions",
+        "/shell/run" => "/shell/run",
+        TERM_ROUTE => TERM_ROUTE,
+        path if path.starts_with("/assets/") => "/assets/{name}",
+        path if path.starts_with("/v1/auth/") => "/v1/auth/{verb}",
+        path if path.starts_with("/v1/exec/") => "/v1/exec/{id}",
+        path if path.starts_with("/v1/sessions/") => "/v1/sessions/{id}",
+        _ => "unknown",
+    }
+}

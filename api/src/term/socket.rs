@@ -1,0 +1,417 @@
+//! One WebSocket of `casemate.term.v1`, from hello to close.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use casemate_engine::{ConnectionError, KeeperEvent};
+use futures_util::{Sink, SinkExt as _, StreamExt as _};
+use tokio::sync::watch;
+
+use super::code::TermCode;
+use super::control::{Attach, ClientMessage, Mode, ServerMessage, VERSION};
+use super::open::{Attachment, Opener, Refusal, Wish};
+use super::relay::{Relay, ToSend, size};
+use super::session::{Presence, Sessions, Types};
+use crate::auth::{Principal, TicketTarget};
+use crate::error::{ApiError, ErrorKind};
+use crate::http::Places;
+
+/// How long a client may take for its hello.
+const HELLO: Duration = Duration::from_secs(10);
+/// Time between two pings; after two without an answer the socket is dead.
+const PING: Duration = Duration::from_secs(20);
+/// How long the last messages may take.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What a socket works on.
+#[derive(Debug)]
+pub(crate) struct TermSocket {
+    pub(crate) sessions: Sessions,
+    pub(crate) places: Places,
+    pub(crate) principal: Principal,
+    pub(crate) ticket: Option<TicketTarget>,
+    /// Becomes true when the service stops.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl TermSocket {
+    /// Serves the socket to its end.
+    pub(crate) async fn serve(self, mut socket: WebSocket) {
+        match self.establish(&mut socket).await {
+            Ok(Some((attachment, mode))) => {
+                attachment.client.set_writer(if attachment.writer {
+                    Types::Yes
+                } else {
+                    Types::No
+                });
+                relay(socket, attachment, mode, self.stopping).await;
+            }
+            Ok(None) => {}
+            Err(refusal) => say_refusal(&mut socket, &refusal).await,
+        }
+    }
+
+    /// Waits for a hello and does what it says. `None` where the client has gone.
+    async fn establish(
+        &self,
+        socket: &mut WebSocket,
+    ) -> Result<Option<(Attachment, Mode)>, Refusal> {
+        let invalid = |message: &str| Refusal {
+            code: TermCode::InvalidFrame,
+            error: ApiError::invalid(message),
+        };
+        loop {
+            let message = match tokio::time::timeout(HELLO, socket.recv()).await {
+                Ok(Some(Ok(message))) => message,
+                Ok(Some(Err(_)) | None) => return Ok(None),
+                Err(_elapsed) => return Err(invalid("no hello came in time")),
+            };
+            let text = match message {
+                Message::Text(text) => text,
+                Message::Binary(_) => return Err(invalid("the first message is no hello")),
+                Message::Ping(_) | Message::Pong(_) => continue,
+                Message::Close(_) => return Ok(None),
+            };
+            let (attach, mode, wish) = match parse_hello(text.as_str())? {
+                Hello::Valid { attach, mode, wish } => (attach, mode, wish),
+                Hello::BadSize(message) => {
+                    say(socket, TermCode::InvalidSize, message, Ending::Stays).await;
+                    continue;
+                }
+            };
+            let opener = Opener {
+                sessions: &self.sessions,
+                places: &self.places,
+                principal: &self.principal,
+                ticket: self.ticket.as_ref(),
+            };
+            let attachment = match attach {
+                Attach::Open(open) => opener.open(open, wish).await?,
+                Attach::Session(session) => opener.attach(&session, wish).await?,
+            };
+            return Ok(Some((attachment, mode)));
+        }
+    }
+}
+
+enum Hello {
+    Valid {
+        attach: Attach,
+        mode: Mode,
+        wish: Wish,
+    },
+    BadSize(String),
+}
+
+fn parse_hello(text: &str) -> Result<Hello, Refusal> {
+    let invalid = |message: String| Refusal {
+        code: TermCode::InvalidFrame,
+        error: ApiError::invalid(message),
+    };
+    let message =
+        serde_json::from_str(text).map_err(|error| invalid(format!("not a message: {error}")))?;
+    match message {
+        ClientMessage::Hello {
+            v,
+            attach,
+            cols,
+            rows,
+            mode,
+            takeover,
+            resume,
+        } => {
+            if v != VERSION {
+                return Err(invalid(format!("version {v} is not {VERSION}")));
+            }
+            Ok(match size(cols, rows) {
+                Ok(size) => Hello::Valid {
+                    attach,
+                    mode,
+                    wish: Wish {
+                        mode,
+                        takeover,
+                        size,
+                        resume,
+                    },
+                },
+                Err(message) => Hello::BadSize(message),
+            })
+        }
+        ClientMessage::Resize { .. }
+        | ClientMessage::Signal { .. }
+        | ClientMessage::Close {}
+        | ClientMessage::ReplayDone {} => Err(invalid("the first message is no hello".to_owned())),
+    }
+}
+
+/// Whether a socket is closed after an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Stays,
+    Closes,
+}
+
+async fn say_refusal(socket: &mut WebSocket, refusal: &Refusal) {
+    let message = if refusal.error.kind == ErrorKind::Internal {
+        let id = uuid::Uuid::now_v7();
+        tracing::error!(id = %id, error = refusal.error.chain(), "a terminal could not be served");
+        format!("the service failed; its log has the cause under {id}")
+    } else {
+        tracing::info!(code = ?refusal.code, reason = refusal.error.code, "a terminal was refused");
+        refusal.error.message.clone()
+    };
+    say(socket, refusal.code, message, Ending::Closes).await;
+}
+
+async fn say(socket: &mut WebSocket, code: TermCode, message: String, ending: Ending) {
+    let close = code.close().filter(|_| ending == Ending::Closes);
+    let error = ServerMessage::Error {
+        code,
+        message,
+        fatal: close.is_some(),
+    };
+    let Ok(text) = serde_json::to_string(&error) else {
+        return;
+    };
+    // A client that has gone learns nothing.
+    let farewell = async {
+        socket.send(Message::Text(text.into())).await?;
+        match close {
+            Some(code) => {
+                let reason = "".into();
+                socket
+                    .send(Message::Close(Some(CloseFrame { code, reason })))
+                    .await
+            }
+            None => Ok(()),
+        }
+    };
+    let _gone = tokio::time::timeout(FAREWELL, farewell).await;
+}
+
+/// What ends a relay.
+enum End {
+    /// Everything was said.
+    Said,
+    /// The client has gone.
+    Gone,
+}
+
+async fn relay(
+    mut socket: WebSocket,
+    attachment: Attachment,
+    mode: Mode,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut relay = Relay::new(&attachment, mode);
+    let mut presence = attachment.client.session.presence();
+    presence.mark_changed();
+    let mut ping = tokio::time::interval(PING);
+    ping.reset();
+    let mut unanswered = 0;
+    let mut farewell: Option<Instant> = None;
+    let mut dirty = false;
+    let mut ear = true;
+    loop {
+        if relay.is_closing() {
+            let until = *farewell.get_or_insert_with(|| Instant::now() + FAREWELL);
+            if (!relay.has_out() && !dirty) || Instant::now() >= until {
+                break;
+            }
+        }
+        let slow_at = farewell.or_else(|| relay.slow_at());
+        let slow = async {
+            match slow_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let hears = ear && relay.takes_output();
+        let open = !relay.is_closing();
+        let io = poll_socket(&mut socket, &mut relay, &mut dirty);
+        let ended = tokio::select! {
+            biased;
+            message = io => match message {
+                Io::Sent => None,
+                Io::Received(message) => {
+                    unanswered = 0;
+                    on_message(&mut relay, message)
+                }
+                Io::Gone => Some(End::Gone),
+            },
+            event = attachment.connection.recv(), if hears => {
+                match event {
+                    Ok(event) => on_event(&mut relay, event, &attachment, &presence),
+                    Err(error) => {
+                        ear = false;
+                        on_keeper_gone(&mut relay, &attachment, &error).await;
+                    }
+                }
+                None
+            }
+            changed = presence.changed() => {
+                if changed.is_ok() {
+                    let clients = presence.borrow_and_update().clone();
+                    let writer = writer_of(&clients);
+                    relay.on_clients(clients.len(), attachment.client.number, writer);
+                }
+                None
+            }
+            _ = ping.tick() => {
+                unanswered += 1;
+                if unanswered > 2 {
+                    Some(End::Gone)
+                } else {
+                    dirty = true;
+                    // A full socket buffer is a client that does not read; it is found out below.
+                    let _full = socket.feed(Message::Ping(Vec::new().into())).await;
+                    None
+                }
+            }
+            () = slow => {
+                if farewell.is_some() {
+                    Some(End::Said)
+                } else {
+                    relay.refuse(TermCode::TooSlow, "output was not taken for 60 s; the session lives on");
+                    None
+                }
+            }
+            stop = is_true(&mut stopping), if open => {
+                if stop {
+                    relay.close(1001, "the service stops; the session lives on");
+                }
+                None
+            }
+        };
+        match ended {
+            None => {}
+            Some(End::Said | End::Gone) => break,
+        }
+        // A keeper that takes nothing any more says why to the one who reads it.
+        let _gone = send_to_keeper(&mut relay, &attachment).await;
+    }
+}
+
+/// Waits until a switch is on; `false` where nobody can turn it on any more.
+pub(crate) async fn is_true(switch: &mut watch::Receiver<bool>) -> bool {
+    switch.wait_for(|on| *on).await.is_ok()
+}
+
+fn writer_of(clients: &Presence) -> Option<u32> {
+    clients
+        .iter()
+        .find(|(_, writer)| **writer)
+        .map(|(number, _)| *number)
+}
+
+fn on_message(relay: &mut Relay, message: Message) -> Option<End> {
+    if relay.is_closing() {
+        return matches!(message, Message::Close(_)).then_some(End::Said);
+    }
+    match message {
+        Message::Text(text) => relay.on_text(text.as_str()),
+        Message::Binary(bytes) => relay.on_binary(&bytes, Instant::now()),
+        Message::Ping(_) | Message::Pong(_) => {}
+        Message::Close(_) => return Some(End::Gone),
+    }
+    None
+}
+
+fn on_event(
+    relay: &mut Relay,
+    event: KeeperEvent,
+    attachment: &Attachment,
+    presence: &watch::Receiver<Presence>,
+) {
+    match event {
+        KeeperEvent::Output { seq, bytes, .. } => relay.on_output(seq, &bytes, Instant::now()),
+        KeeperEvent::Control(message, _) => {
+            let writer = writer_of(&presence.borrow());
+            let wrote = relay.is_writer();
+            relay.on_keeper(message, writer);
+            if wrote && !relay.is_writer() {
+                attachment.client.set_writer(Types::No);
+            }
+        }
+    }
+}
+
+/// Tells the client why nothing comes any more: the keeper died, or gave its place to another
+/// socket that resumed with the same token.
+async fn on_keeper_gone(relay: &mut Relay, attachment: &Attachment, error: &ConnectionError) {
+    let session = &attachment.client.session;
+    match session.ended_within(Duration::from_secs(1)).await {
+        Some(record) => {
+            relay.on_exit(record.reason);
+        }
+        None if matches!(error, ConnectionError::Closed) => {
+            relay.refuse(TermCode::TakenOver, "another client resumed this attach");
+        }
+        None => {
+            tracing::error!(session = session.id(), error = %error, "a keeper cannot be read");
+            relay.refuse(TermCode::Internal, "the session cannot be read");
+        }
+    }
+}
+
+async fn send_to_keeper(relay: &mut Relay, attachment: &Attachment) -> Result<(), ConnectionError> {
+    while let Some(next) = relay.pop_keeper() {
+        match next {
+            ToSend::Message(message) => attachment.connection.send(&message).await?,
+            ToSend::Input { iseq, bytes } => attachment.connection.send_input(iseq, &bytes).await?,
+        }
+    }
+    Ok(())
+}
+
+/// What the socket did.
+enum Io {
+    /// Everything that waited is in the kernel's hands.
+    Sent,
+    /// A message came.
+    Received(Message),
+    /// It is closed or broken.
+    Gone,
+}
+
+/// Writes what waits, flushes, and reads one message. May be dropped at any point: a message is
+/// taken from its queue only when the socket takes it.
+async fn poll_socket(socket: &mut WebSocket, relay: &mut Relay, dirty: &mut bool) -> Io {
+    std::future::poll_fn(|context| {
+        let waited = relay.has_out() || *dirty;
+        match poll_write(socket, relay, dirty, context) {
+            Poll::Ready(Err(_)) => return Poll::Ready(Io::Gone),
+            Poll::Ready(Ok(())) if waited => return Poll::Ready(Io::Sent),
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        match socket.poll_next_unpin(context) {
+            Poll::Ready(Some(Ok(message))) => Poll::Ready(Io::Received(message)),
+            Poll::Ready(Some(Err(_)) | None) => Poll::Ready(Io::Gone),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+fn poll_write(
+    socket: &mut WebSocket,
+    relay: &mut Relay,
+    dirty: &mut bool,
+    context: &mut Context<'_>,
+) -> Poll<Result<(), axum::Error>> {
+    let mut sink = Pin::new(socket);
+    while relay.has_out() {
+        std::task::ready!(sink.as_mut().poll_ready(context))?;
+        if let Some(message) = relay.pop_out(Instant::now()) {
+            sink.as_mut().start_send(message)?;
+            *dirty = true;
+        }
+    }
+    if *dirty {
+        std::task::ready!(sink.as_mut().poll_flush(context))?;
+        *dirty = false;
+    }
+    Poll::Ready(Ok(()))
+}
