@@ -124,11 +124,6 @@ impl Reporter {
         }
     }
 
-    /// Whether somebody has bound a FIFO.
-    pub(crate) const fn is_open(&self) -> bool {
-        matches!(self, Self::Open(_))
-    }
-
     /// Writes one line; a full FIFO loses it, since PID 1 must not wait for a reader.
     pub(crate) fn write(&mut self, report: &Report) {
         let Self::Open(fifo) = self else { return };

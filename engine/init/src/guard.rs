@@ -28,7 +28,7 @@ pub(crate) fn run(argv: &[CString], reporter: &mut Reporter) -> Result<u8, Failu
     let stdio = Stdio::check()?;
     reporter.open()?;
     let guards = read_plan()?;
-    view::hide(reporter)?;
+    view::hide()?;
     let proc = view::mount_spare_proc()?;
     view::share()?;
     stdio.leave_terminal()?;

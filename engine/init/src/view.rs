@@ -7,13 +7,14 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use casemate_guard_plan::{EXIT_INIT_FAILED, INIT_PATH, PLAN_PATH, REPORT_PATH, Stage};
+use casemate_guard_plan::{EXIT_INIT_FAILED, RUN_DIR, Stage};
 use casemate_sys::descriptor::{self, Flags};
 use casemate_sys::namespace::{self, Kinds};
 use casemate_sys::process::{self, Ended, Fork};
+use casemate_sys::view::Cover;
 use casemate_sys::{mount, view};
 
-use crate::failure::{Failure, Reporter};
+use crate::failure::Failure;
 
 /// [`REPORT_PATH`] for the kernel.
 pub(crate) const REPORT: &CStr = c"/run/casemate/report";
@@ -29,25 +30,23 @@ pub(crate) enum Lock {
     WriterFailed,
 }
 
-/// Unmounts plan, own binary and report: no process of the sandbox ever sees them.
-pub(crate) fn hide(reporter: &Reporter) -> Result<(), Failure> {
-    let report = reporter.is_open().then_some(REPORT_PATH);
-    for path in [PLAN_PATH, INIT_PATH].into_iter().chain(report) {
-        mount::detach(Path::new(path)).map_err(Failure::on(Stage::Hide, path))?;
-    }
-    Ok(())
+/// Unmounts plan, own binary and report: no process of the sandbox ever sees them. With their
+/// directory in one call, since each unmount waits for every processor (`synchronize_rcu`).
+pub(crate) fn hide() -> Result<(), Failure> {
+    mount::detach(Path::new(RUN_DIR)).map_err(Failure::on(Stage::Hide, RUN_DIR))
 }
 
 /// Mounts a proc without masks and covers it. The kernel allows a nested proc only where an
-/// unmasked one is mounted, and the namespace ceilings are written through the descriptor, since
-/// the visible `/proc/sys` is read-only.
+/// unmasked one is mounted, so the cover lies over its parent and not on itself; and the namespace
+/// ceilings are written through the descriptor, since the visible `/proc/sys` is read-only.
 pub(crate) fn mount_spare_proc() -> Result<OwnedFd, Failure> {
+    view::cover(RUN, Cover::Writable).map_err(Failure::of(Stage::SpareProc))?;
     view::make_directory(SPARE_PROC, 0o555).map_err(Failure::of(Stage::SpareProc))?;
     view::mount_proc(SPARE_PROC).map_err(Failure::of(Stage::SpareProc))?;
     let flags = Flags::PATH | Flags::DIRECTORY;
     let proc = descriptor::open(descriptor::here(), SPARE_PROC, flags)
         .map_err(Failure::of(Stage::SpareProc))?;
-    view::cover(RUN).map_err(Failure::of(Stage::SpareProc))?;
+    view::cover(RUN, Cover::ReadOnly).map_err(Failure::of(Stage::SpareProc))?;
     Ok(proc)
 }
 
@@ -81,8 +80,10 @@ pub(crate) fn lock(proc: &OwnedFd) -> Result<Lock, Failure> {
     Ok(Lock::Closed)
 }
 
-/// Waits until PID 1 is in B, then mirrors A's own extents: what A has not, B cannot have.
+/// Mirrors A's own extents, once PID 1 is in B: what A has not, B cannot have.
 fn write_maps(proc: &OwnedFd, mut gate: File) -> Result<(), Failure> {
+    let users = identity(proc, c"self/uid_map")?;
+    let groups = identity(proc, c"self/gid_map")?;
     let mut byte = [0];
     let read = gate
         .read(&mut byte)
@@ -91,19 +92,24 @@ fn write_maps(proc: &OwnedFd, mut gate: File) -> Result<(), Failure> {
         // PID 1 has failed and says so itself.
         process::exit_now(EXIT_INIT_FAILED);
     }
-    mirror(proc, c"self/uid_map", c"1/uid_map")?;
-    mirror(proc, c"self/gid_map", c"1/gid_map")
+    write_map(proc, c"1/uid_map", &users)?;
+    write_map(proc, c"1/gid_map", &groups)
 }
 
-fn mirror(proc: &OwnedFd, from: &CStr, to: &CStr) -> Result<(), Failure> {
-    let subject = to.to_string_lossy();
+/// The identity map over the extents of our own namespace.
+fn identity(proc: &OwnedFd, path: &CStr) -> Result<String, Failure> {
+    let subject = path.to_string_lossy();
     let mut own = String::new();
-    let source = descriptor::open(proc, from, Flags::RDONLY).map_err(Failure::of(Stage::Maps))?;
+    let source = descriptor::open(proc, path, Flags::RDONLY).map_err(Failure::of(Stage::Maps))?;
     File::from(source)
         .read_to_string(&mut own)
         .map_err(Failure::io(Stage::Maps, &subject))?;
-    let map = identity(&own).ok_or_else(|| Failure::refused(Stage::Maps, own.clone()))?;
-    let target = descriptor::open(proc, to, Flags::WRONLY).map_err(Failure::of(Stage::Maps))?;
+    mirrored(&own).ok_or_else(|| Failure::refused(Stage::Maps, own))
+}
+
+fn write_map(proc: &OwnedFd, path: &CStr, map: &str) -> Result<(), Failure> {
+    let subject = path.to_string_lossy();
+    let target = descriptor::open(proc, path, Flags::WRONLY).map_err(Failure::of(Stage::Maps))?;
     // One write: the kernel takes a map whole.
     File::from(target)
         .write_all(map.as_bytes())
@@ -111,7 +117,7 @@ fn mirror(proc: &OwnedFd, from: &CStr, to: &CStr) -> Result<(), Failure> {
 }
 
 /// Each extent `inside outside count` becomes `inside inside count`.
-fn identity(map: &str) -> Option<String> {
+fn mirrored(map: &str) -> Option<String> {
     let mut identity = String::with_capacity(map.len());
     for line in map.lines() {
         let mut fields = line.split_ascii_whitespace();
@@ -128,18 +134,18 @@ mod tests {
     #[test]
     fn every_extent_is_mirrored_and_no_fixed_length_is_assumed() {
         let own = "         0     100000       1000\n      2000     300000          1\n";
-        assert_eq!(identity(own).as_deref(), Some("0 0 1000\n2000 2000 1\n"));
+        assert_eq!(mirrored(own).as_deref(), Some("0 0 1000\n2000 2000 1\n"));
     }
 
     #[test]
     fn an_empty_or_torn_map_is_refused() {
-        assert_eq!(identity(""), None);
-        assert_eq!(identity("0 100000\n"), None);
+        assert_eq!(mirrored(""), None);
+        assert_eq!(mirrored("0 100000\n"), None);
     }
 
     #[test]
     fn the_paths_are_those_of_the_plan() {
-        assert_eq!(REPORT.to_str(), Ok(REPORT_PATH));
-        assert_eq!(RUN.to_str(), Ok(casemate_guard_plan::RUN_DIR));
+        assert_eq!(REPORT.to_str(), Ok(casemate_guard_plan::REPORT_PATH));
+        assert_eq!(RUN.to_str(), Ok(RUN_DIR));
     }
 }

@@ -18,13 +18,25 @@ pub fn mount_proc(target: &CStr) -> Result<()> {
     }))
 }
 
-/// Covers a directory with an empty read-only tmpfs.
-pub fn cover(target: &CStr) -> Result<()> {
-    let flags = INERT | MountFlags::RDONLY;
-    let options = c"size=4k,nr_inodes=2,mode=0555";
+/// Puts an empty tmpfs over a directory, which has room for one directory.
+pub fn cover(target: &CStr, cover: Cover) -> Result<()> {
+    let flags = match cover {
+        Cover::Writable => INERT,
+        Cover::ReadOnly => INERT | MountFlags::RDONLY,
+    };
+    let options = c"size=4k,nr_inodes=2,mode=0755";
     mount(c"tmpfs", target, c"tmpfs", flags, options).map_err(Error::of("mount", || {
         format!("tmpfs, {target:?}, {flags:?}, {options:?}")
     }))
+}
+
+/// Whether something can be made in a cover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cover {
+    /// By the root of the user namespace, who owns it.
+    Writable,
+    /// By nobody.
+    ReadOnly,
 }
 
 /// Makes every mount of the namespace shared: one that is copied later gets what is mounted here.

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use casemate_guard_plan::{MAX_PLAN_BYTES, PLAN_PATH, Report, Stage};
+use casemate_guard_plan::{MAX_PLAN_BYTES, PLAN_PATH, RUN_DIR, Report, Stage};
 use serde_json::json;
 
 use crate::support::{Bundle, Outcome, init, rule};
@@ -171,19 +171,37 @@ fn a_plan_that_is_absent() {
 fn hide() {
     let mut bundle = Bundle::new();
     deny_outside(&mut bundle, "umount2");
-    assert_eq!(refused(&bundle.run(&RAN), Stage::Hide), (1, PLAN_PATH));
+    assert_eq!(refused(&bundle.run(&RAN), Stage::Hide), (1, RUN_DIR));
 }
 
 #[test]
 fn spare_proc() {
+    // nosuid, nodev, noexec: 2 + 4 + 8.
     let mut bundle = Bundle::new();
-    deny_outside(&mut bundle, "mkdirat");
+    bundle.config["linux"]["seccomp"] = json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [{"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1,
+                      "args": [{"index": 3, "value": 14, "op": "SCMP_CMP_EQ"}]}],
+    });
     let outcome = bundle.run(&RAN);
     let (errno, subject) = refused(&outcome, Stage::SpareProc);
-    assert_eq!(
-        (errno, subject),
-        (1, "mkdirat(\"/run/casemate/proc\", 0o555)")
+    assert_eq!(errno, 1);
+    assert!(
+        subject.starts_with("mount(tmpfs, \"/run/casemate\", "),
+        "{subject}"
     );
+}
+
+#[test]
+fn propagation() {
+    let mut bundle = Bundle::new();
+    bundle.config["linux"]["seccomp"] = json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [{"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1,
+                      "args": [{"index": 3, "value": (1 << 20) | (1 << 14), "op": "SCMP_CMP_EQ"}]}],
+    });
+    let outcome = bundle.run(&RAN);
+    assert_eq!(refused(&outcome, Stage::Propagation).0, 1);
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn init_plan_report_and_spare_proc_are_hidden() {
     let script = "ls -A /run/casemate; ls /run/casemate/proc; \
                   umount /run/casemate; grep -o ' /run/casemate[^ ]*' /proc/self/mountinfo";
     let outcome = Bundle::admin().shell(script);
-    // The runtime's tmpfs, the spare proc in it, the cover over both.
+    // The spare proc between two covers; the runtime's tmpfs is gone with all in it.
     let mounts = " /run/casemate\n /run/casemate/proc\n /run/casemate\n";
     assert_eq!(outcome.stdout, mounts, "{outcome:?}");
     assert!(
