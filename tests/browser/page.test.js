@@ -10,6 +10,17 @@ let browser;
 let context;
 let complaints;
 let page;
+let broken = null;
+
+/** A test that goes on where the one before ended, and fails at once where that failed. */
+function step(name, run) {
+  test(name, async () => {
+    assert.equal(broken, null, "an earlier step failed");
+    broken = name;
+    await run();
+    broken = null;
+  });
+}
 
 before(async () => {
   browser = await launch({ webgl: false });
@@ -21,19 +32,19 @@ after(async () => {
   await browser?.close();
 });
 
-test("a page without a login asks for one", async () => {
+step("a page without a login asks for one", async () => {
   await page.goto(`${url}/`);
   await page.waitForURL(`${url}/login`);
   await page.getByLabel("Sign-in link or code").waitFor();
 });
 
-test("a code that was never minted is refused in words", async () => {
+step("a code that was never minted is refused in words", async () => {
   await page.getByLabel("Sign-in link or code").fill(`${url}/login#AAAAAAAAAAAAAAAAAAAAAA`);
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByText("This sign-in link doesn’t work").waitFor();
 });
 
-test("a link signs in once, and its code is gone from address and history", async () => {
+step("a link signs in once, and its code is gone from address and history", async () => {
   const link = await loginLink();
   const code = link.slice(link.indexOf("#") + 1);
   assert.ok(code.length >= 22, "128 bits");
@@ -55,7 +66,7 @@ test("a link signs in once, and its code is gone from address and history", asyn
   await other.context.close();
 });
 
-test("a shell opens on a tile and says what policy decided", async () => {
+step("a shell opens on a tile and says what policy decided", async () => {
   await page.getByRole("link", { name: "apps/hello" }).click();
   await page.getByRole("radio", { name: /^none/ }).check();
   await page.getByRole("button", { name: "Open a shell" }).click();
@@ -66,12 +77,12 @@ test("a shell opens on a tile and says what policy decided", async () => {
   assert.match(facts, /admin/);
 });
 
-test("what is typed runs", async () => {
+step("what is typed runs", async () => {
   await enter(page, "echo $((6*7))");
   await line(page, "42");
 });
 
-test("the size follows the window", async () => {
+step("the size follows the window", async () => {
   for (const [width, height] of [
     [900, 600],
     [1200, 800],
@@ -90,7 +101,7 @@ test("the size follows the window", async () => {
   }
 });
 
-test("more output than the window arrives, because it is acknowledged", async () => {
+step("more output than the window arrives, because it is acknowledged", async () => {
   await enter(page, "clear; seq 1 400000; echo end $((1+1))");
   await line(page, "end 2");
   const shown = await lines(page);
@@ -103,7 +114,7 @@ async function counted() {
   return numbers.map(Number);
 }
 
-test("a killed service comes back under a running program, and no line is lost", async () => {
+step("a killed service comes back under a running program, and no line is lost", async () => {
   await enter(page, "clear; i=0; while sleep 0.3; do i=$((i+1)); echo n $i; done");
   await line(page, "n 4");
   await kill();
@@ -124,7 +135,7 @@ test("a killed service comes back under a running program, and no line is lost",
   );
 });
 
-test("a killed service comes back under a running top", async () => {
+step("a killed service comes back under a running top", async () => {
   await enter(page, "clear; top -d 1");
   const first = await line(page, /^top - \d\d:\d\d:\d\d/);
   await kill();
@@ -141,7 +152,7 @@ test("a killed service comes back under a running top", async () => {
   await line(page, "back 5");
 });
 
-test("keys of an outage are typed once, in order", async () => {
+step("keys of an outage are typed once, in order", async () => {
   await enter(page, "clear; cat");
   await kill();
   await ended(page, "Reconnecting");
@@ -159,7 +170,7 @@ test("keys of an outage are typed once, in order", async () => {
   await page.keyboard.press("Control+D");
 });
 
-test("a reload comes back to the same shell with its text", async () => {
+step("a reload comes back to the same shell with its text", async () => {
   await enter(page, "clear; kept=yes; echo marker $((40+4))");
   await line(page, "marker 44");
   await page.reload();
@@ -169,7 +180,7 @@ test("a reload comes back to the same shell with its text", async () => {
   await line(page, "still yes");
 });
 
-test("a second window watches, takes over and gives back", async () => {
+step("a second window watches, takes over and gives back", async () => {
   const second = await context.newPage();
   await second.goto(page.url());
   await second.getByText("Read-only.").waitFor();
@@ -187,7 +198,7 @@ test("a second window watches, takes over and gives back", async () => {
   await second.close();
 });
 
-test("an exit says its code, keeps the text, and Enter opens a new shell under it", async () => {
+step("an exit says its code, keeps the text, and Enter opens a new shell under it", async () => {
   await enter(page, "exit 7");
   await ended(page, "Exited with code 7");
   assert.ok((await lines(page)).includes("first 7"));
@@ -198,7 +209,7 @@ test("an exit says its code, keeps the text, and Enter opens a new shell under i
   await line(page, "new 10");
 });
 
-test("a shell that ended while the page was away says so and opens again", async () => {
+step("a shell that ended while the page was away says so and opens again", async () => {
   await enter(page, "sleep 2; exit");
   await sleep(200);
   await kill();
@@ -209,7 +220,7 @@ test("a shell that ended while the page was away says so and opens again", async
   assert.ok((await lines(page)).includes("new 10"));
 });
 
-test("the same policy holds with the terminal drawn by WebGL", async () => {
+step("the same policy holds with the terminal drawn by WebGL", async () => {
   const drawing = await launch({ webgl: true });
   try {
     const other = await profile(drawing);
@@ -229,6 +240,6 @@ test("the same policy holds with the terminal drawn by WebGL", async () => {
   }
 });
 
-test("nothing was blocked by the policy and nothing was thrown, in the whole run", () => {
+step("nothing was blocked by the policy and nothing was thrown, in the whole run", () => {
   assert.deepEqual(complaints, []);
 });

@@ -164,7 +164,10 @@ export class Session {
     const next = step(this.#connection.value, event, { now: Date.now(), spread: Math.random() });
     this.#connection.value = next.state;
     for (const effect of next.effects) this.#run(effect);
-    this.#screen.setLive(next.state.phase.at === "live" && next.state.owner);
+    const { phase, owner, text } = next.state;
+    const attached = phase.at === "live" || phase.at === "stalled";
+    this.#screen.setLive(attached && owner);
+    if (text && !attached) this.#screen.hold();
   }
 
   #run(effect: Effect): void {

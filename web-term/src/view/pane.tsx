@@ -273,7 +273,7 @@ function Work(props: WorkProps) {
   return (
     <div class="work">
       <section
-        class={`termwrap${isStale(connection) ? " stale" : ""}${connection?.owner === false ? " watching" : ""}`}
+        class={`termwrap${isStale(connection) ? " stale" : ""}${isHeld(connection) ? " held" : ""}`}
         aria-label={`Terminal on ${tile}`}
       >
         {session && connection && (
@@ -306,6 +306,13 @@ function Work(props: WorkProps) {
       </section>
     </div>
   );
+}
+
+/** Whether the screen keeps its size and scrolls where there is less room. */
+function isHeld(connection: Connection | null): boolean {
+  if (!connection?.text) return false;
+  const { at } = connection.phase;
+  return !connection.owner || (at !== "live" && at !== "stalled");
 }
 
 /** A terminal on one tile. */

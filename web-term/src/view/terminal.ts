@@ -68,6 +68,7 @@ export class Screen {
   readonly #terminal: Terminal;
   readonly #fit = new FitAddon();
   readonly #events: ScreenEvents;
+  readonly #host: HTMLElement;
   readonly #resize: ResizeObserver;
   #tabLeaves = false;
   #fitting = true;
@@ -83,6 +84,7 @@ export class Screen {
 
   private constructor(host: HTMLElement, events: ScreenEvents) {
     this.#events = events;
+    this.#host = host;
     const tokens = getComputedStyle(document.documentElement);
     this.#terminal = new Terminal({
       allowProposedApi: true, // for the width table of the grapheme addon
@@ -102,9 +104,9 @@ export class Screen {
     this.#terminal.loadAddon(new WebLinksAddon(follow));
     this.#terminal.open(host);
     this.#listen();
-    this.#resize = new ResizeObserver(() => this.fit());
+    this.#resize = new ResizeObserver(() => this.#settle());
     this.#resize.observe(host);
-    this.fit();
+    this.#settle();
     void this.#loadGraphemes();
     void this.#loadWebgl();
   }
@@ -131,17 +133,33 @@ export class Screen {
   follow(size: Size | null): void {
     this.#fitting = size === null;
     if (size) this.#terminal.resize(size.cols, size.rows);
-    else this.fit();
+    // When what is shown beside the screen has been drawn anew.
+    requestAnimationFrame(() => this.#settle());
   }
 
-  fit(): void {
-    if (!this.#fitting) return;
+  /**
+   * Keeps its size, whatever place is left for it: without a connection the program does not know
+   * of a new one, and rows that are cut off would be lost.
+   */
+  hold(): void {
+    this.#fitting = false;
+  }
+
+  #settle(): void {
+    const host = this.#host;
+    if (!this.#fitting) {
+      const { cursorY } = this.#terminal.buffer.active;
+      const cursorEnd = ((cursorY + 1) / this.#terminal.rows) * host.scrollHeight;
+      host.scrollTop = cursorEnd > host.clientHeight ? host.scrollHeight : 0;
+      return;
+    }
     const size = this.#fit.proposeDimensions();
     if (!size || !Number.isFinite(size.cols) || !Number.isFinite(size.rows)) return;
     const cols = Math.min(1000, Math.max(1, size.cols));
     const rows = Math.min(500, Math.max(1, size.rows));
-    if (cols !== this.#terminal.cols || rows !== this.#terminal.rows)
+    if (cols !== this.#terminal.cols || rows !== this.#terminal.rows) {
       this.#terminal.resize(cols, rows);
+    }
   }
 
   /** Whether the cursor shows that keys are taken. */
