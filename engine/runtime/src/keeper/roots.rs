@@ -1,50 +1,38 @@
 //! Directories that the operator has named: the only places below which sources are looked up.
 
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use casemate_bundles::{HostPath, ProjectionKind};
 use casemate_sys::dir::Dir;
 use casemate_sys::{Error, Result};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
 
-/// Open directories by their paths.
-#[derive(Debug, Default)]
-pub(crate) struct Roots(Vec<(HostPath, Dir)>);
+/// The directories. They are opened anew by each keeper: a mount can be cloned only through a
+/// descriptor of the own mount namespace.
+#[derive(Debug)]
+pub(crate) struct Roots(Vec<HostPath>);
 
 impl Roots {
-    pub(crate) const fn new() -> Self {
-        Self(Vec::new())
+    /// Checks that each is a directory.
+    pub(crate) fn new(paths: Vec<HostPath>) -> Result<Self> {
+        for path in &paths {
+            Dir::open_trusted(path.as_ref())?;
+        }
+        Ok(Self(paths))
     }
 
-    /// Opens a directory that the operator has named, following symlinks on the way to it.
-    pub(crate) fn add(&mut self, path: &HostPath) -> Result<()> {
-        self.0.push((path.clone(), Dir::open_trusted(path.as_ref())?));
-        Ok(())
-    }
-
-    /// Adds an open directory.
-    pub(crate) fn add_open(&mut self, path: HostPath, dir: Dir) {
-        self.0.push((path, dir));
-    }
-
-    /// The innermost named directory that `path` lies in, and the way from there.
-    pub(crate) fn find<'a>(&self, path: &'a HostPath) -> Option<(&Dir, &'a Path)> {
-        self.0
-            .iter()
-            .filter_map(|(root, dir)| Some((root.depth(), dir, path.below(root)?)))
-            .max_by_key(|(depth, ..)| *depth)
-            .map(|(_, dir, below)| (dir, Path::new(below)))
-    }
-
-    /// Opens a source (`O_PATH`) below one of the directories, never through a symlink, and checks
-    /// what it is.
+    /// Opens a source (`O_PATH`) below the innermost directory that it lies in, never through a
+    /// symlink from there on, and checks what it is.
     pub(crate) fn open(&self, path: &HostPath, kind: ProjectionKind) -> Result<OwnedFd> {
-        let (dir, below) = self
-            .find(path)
-            .ok_or_else(|| Error::new("openat2", format!("{path:?}: no root"), Errno::ACCESS))?;
-        let fd = dir.open(below, OFlags::PATH)?;
+        let (root, below) = self
+            .0
+            .iter()
+            .filter_map(|root| Some((root, path.below(root)?)))
+            .max_by_key(|(root, _)| root.depth())
+            .ok_or_else(|| Error::new("openat2", format!("{path}: no root"), Errno::ACCESS))?;
+        let fd = Dir::open_trusted(root.as_ref())?.open(Path::new(below), OFlags::PATH)?;
         check_kind(&fd, path.as_ref(), kind)?;
         Ok(fd)
     }
@@ -52,7 +40,7 @@ impl Roots {
 
 /// Refuses an open file that is not of the kind, with `ENOTDIR` or `EISDIR`.
 pub(crate) fn check_kind(fd: &OwnedFd, path: &Path, kind: ProjectionKind) -> Result<()> {
-    let show = || format!("{}", PathBuf::from(path).display());
+    let show = || path.display().to_string();
     let stat = rustix::fs::fstat(fd).map_err(Error::of("fstat", show))?;
     match (FileType::from_raw_mode(stat.st_mode), kind) {
         (FileType::Directory, ProjectionKind::Directory)

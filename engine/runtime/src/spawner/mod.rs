@@ -186,7 +186,14 @@ impl Spawner {
             socket: rustix::io::fcntl_dupfd_cloexec(socket, 3)
                 .map_err(Error::of("fcntl", || "F_DUPFD_CLOEXEC".to_owned()))?,
             root_dir: Dir::open_trusted(root.as_ref())?,
-            roots: place::open_roots(&root, workspace.as_ref(), &extra_ro)?,
+            roots: Roots::new(
+                [&root]
+                    .into_iter()
+                    .chain(&workspace)
+                    .chain(&extra_ro)
+                    .cloned()
+                    .collect(),
+            )?,
             root,
             run_dir_path,
             run_dir,

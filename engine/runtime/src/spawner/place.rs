@@ -12,7 +12,6 @@ use casemate_sys::dir::{Dir, Owner};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::Spawner;
-use crate::keeper::roots::Roots;
 
 /// Parts of a workspace that may be a projection's source.
 const PROJECTABLE: [&str; 3] = ["apps", "homes", "files"];
@@ -175,18 +174,4 @@ pub(crate) fn engine(step: &str, errno: i32) -> LaunchError {
         step: step.to_owned(),
         errno,
     }
-}
-
-/// Opens every directory that sources may lie below.
-pub(crate) fn open_roots(
-    root: &HostPath,
-    workspace: Option<&HostPath>,
-    extra_ro: &[HostPath],
-) -> casemate_sys::Result<Roots> {
-    let mut roots = Roots::new();
-    roots.add(root)?;
-    for path in workspace.into_iter().chain(extra_ro) {
-        roots.add(path)?;
-    }
-    Ok(roots)
 }

@@ -568,6 +568,9 @@ fn spawn(dir: &Path, shared: bool) -> (Child, OwnedFd) {
 fn init_binary() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if let Some(built) = std::env::var_os("CASEMATE_TEST_INIT") {
+            return PathBuf::from(built);
+        }
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let target = Path::new(env!("CARGO_BIN_EXE_casemate-runtime"))
             .parent()
