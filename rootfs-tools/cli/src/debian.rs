@@ -33,6 +33,9 @@ const CUSTOMIZE: [&str; 2] = [
     r#"rm -f "$1/etc/resolv.conf" && : > "$1/etc/resolv.conf""#,
 ];
 
+/// Exit code of unshare(1) when there is no such program.
+const NOT_FOUND: i32 = 127;
+
 /// Last lines of mmdebstrap that are shown when it fails.
 const SHOWN_LINES: usize = 12;
 
@@ -46,7 +49,7 @@ pub(crate) enum BuildError {
     #[error("a base is built by root; run this as root")]
     NotRoot,
     /// The program could not be started.
-    #[error("cannot start mmdebstrap")]
+    #[error("cannot start mmdebstrap through unshare")]
     Start(#[source] io::Error),
     /// It failed; its last lines say why.
     #[error("mmdebstrap failed ({status}); it said:\n{said}")]
@@ -77,6 +80,7 @@ pub(crate) fn run(root: &Path, options: &BuildOptions, output: Output) -> anyhow
         let said = said.join().unwrap_or_default();
         match build.status {
             // Why the build failed says more than that there is no archive.
+            Some(status) if status.code() == Some(NOT_FOUND) => Err(BuildError::Missing.into()),
             Some(status) if !status.success() && build.failed => {
                 Err(BuildError::Failed { status, said }.into())
             }
@@ -105,13 +109,7 @@ impl Build {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| {
-            if error.kind() == io::ErrorKind::NotFound {
-                BuildError::Missing
-            } else {
-                BuildError::Start(error)
-            }
-        })?;
+        let mut child = command.spawn().map_err(BuildError::Start)?;
         let (Some(archive), Some(messages)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(BuildError::Start(io::Error::from(
                 io::ErrorKind::BrokenPipe,
@@ -157,7 +155,9 @@ impl Read for Build {
 }
 
 fn command(options: &BuildOptions) -> Command {
-    let mut command = Command::new("mmdebstrap");
+    // In a mount namespace of its own: what it mounts goes with it, also when it is killed.
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation=private", "mmdebstrap"]);
     command.arg(format!("--variant={}", options.variant.as_str()));
     command.arg(format!(
         "--include={}",
@@ -250,14 +250,17 @@ mod tests {
         let command = command(&options);
         let arguments: Vec<_> = command.get_args().map(|a| a.to_str().unwrap()).collect();
         assert_eq!(
-            arguments[..2],
+            arguments[..5],
             [
+                "--mount",
+                "--propagation=private",
+                "mmdebstrap",
                 "--variant=minbase",
                 "--include=bash,ca-certificates,git,iproute2,less,procps,jq,gdb,strace"
             ]
         );
         assert_eq!(
-            arguments[4..],
+            arguments[7..],
             ["bookworm", "-", "http://127.0.0.1:1/debian"]
         );
         assert_eq!(default_name(&options.suite).unwrap().as_str(), "debian12");

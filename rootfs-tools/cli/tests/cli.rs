@@ -276,14 +276,26 @@ fn who_may_not_write_is_told_so() {
 #[test]
 fn without_mmdebstrap_the_way_to_get_it_is_said() {
     let world = World::new();
-    let output = world
-        .command()
+    std::os::unix::fs::symlink("/usr/bin/unshare", world.path("tree/unshare")).unwrap();
+    let mut command = world.command();
+    command
         .args(["build", "--suite", "bookworm"])
-        .env("PATH", world.path("tree"))
-        .output()
-        .unwrap();
-    failed(&output, 69, "apt-get install mmdebstrap");
-    world.path("root").symlink_metadata().unwrap_err();
+        .env("PATH", world.path("tree"));
+    failed(&command.output().unwrap(), 69, "apt-get install mmdebstrap");
+    assert_eq!(
+        json(&world.succeeds(&["--json", "list"])),
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn what_a_build_mounts_is_not_seen_outside_and_goes_with_it() {
+    let world = World::new();
+    let output = world.build_with(
+        "mkdir mounted; mount -t tmpfs tmpfs mounted; echo x > mounted/x; tar -C tree -cf - .",
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(fs::read_dir(world.path("mounted")).unwrap().count(), 0);
 }
 
 #[test]
