@@ -93,5 +93,7 @@ export async function size(page) {
 /** Waits for the title of the bar under the text; a pattern is to match the whole of it. */
 export function ended(page, title) {
   const big = page.locator(".endbar .big");
-  return big.filter({ hasText: typeof title === "string" ? new RegExp(`^${title}$`) : title }).waitFor();
+  return big
+    .filter({ hasText: typeof title === "string" ? new RegExp(`^${title}$`) : title })
+    .waitFor();
 }

@@ -19,7 +19,9 @@ export const url = need("CASEMATE_URL");
 /** A fresh login link. */
 export async function loginLink() {
   const { stdout } = await run("sh", ["-c", need("CASEMATE_LOGIN_LINK")]);
-  return stdout.trim();
+  const link = /https?:\/\/\S+#\S+/.exec(stdout)?.[0];
+  if (!link) throw new Error(`no link in: ${stdout}`);
+  return link;
 }
 
 async function answers() {
