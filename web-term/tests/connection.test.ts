@@ -124,6 +124,7 @@ describe("a lost socket", () => {
       longest = Math.max(longest, phase.retryAt - bench.now);
       bench.now = phase.retryAt - 1;
       expect(bench.go({ type: "tick" }).at).toBe("waiting");
+      expect(bench.effects).toEqual([{ do: "wakeAt", time: phase.retryAt }]);
       bench.now = phase.retryAt;
       expect(bench.go({ type: "tick" }).at).toBe("connecting");
       expect(bench.effects[0]).toEqual({ do: "connect", takeover: false });

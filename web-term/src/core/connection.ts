@@ -207,23 +207,32 @@ function onClosed(state: Connection, code: number, wasOpen: boolean, now: Now): 
   return waiting;
 }
 
-function onTick(state: Connection, now: Now): Step {
-  const { phase } = state;
+/** When the phase ends by itself. */
+function deadline(phase: Phase): number | null {
   switch (phase.at) {
     case "waiting":
-      return now.now >= phase.retryAt ? connect(state, now.now, false) : stay(state);
+      return phase.retryAt;
     case "connecting":
-      return now.now - phase.since >= GIVE_UP_MS && !phase.open ? wait(state, now) : stay(state);
+      // The building of a sandbox takes as long as it takes.
+      return phase.open ? null : phase.since + GIVE_UP_MS;
     case "stalled":
-      return now.now - phase.since >= GIVE_UP_MS ? wait(state, now) : stay(state);
+      return phase.since + GIVE_UP_MS;
     case "idle":
     case "live":
     case "stopped":
     case "takenOver":
     case "refused":
     case "ended":
-      return stay(state);
+      return null;
   }
+}
+
+function onTick(state: Connection, now: Now): Step {
+  const time = deadline(state.phase);
+  if (time === null) return stay(state);
+  // Timers may be early.
+  if (now.now < time) return { state, effects: [{ do: "wakeAt", time }] };
+  return state.phase.at === "waiting" ? connect(state, now.now, false) : wait(state, now);
 }
 
 function onSilence(state: Connection, since: number | null, { now }: Now): Step {
