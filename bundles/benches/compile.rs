@@ -10,17 +10,18 @@ use casemate_bundles::{Profile, Slice, TileId, TreeOwner, compile, verify};
 
 const RUNS: usize = 301;
 
-fn case(tiles: u32) -> fixtures::Case {
-    let mut case = fixtures::case("terminal-restricted-none");
+fn case(tiles: u32) -> Result<fixtures::Case, fixtures::Error> {
+    let mut case = fixtures::find("terminal-restricted-none")?;
     if let Profile::Terminal { view, .. } = &mut case.plan.profile {
-        view.readable = (1..tiles)
-            .map(|n| TreeOwner {
-                id: TileId::parse(format!("apps/tile-{n}")).expect("a tile"),
-                slice: Slice::parse((1000 + n) * 65_536).expect("a slice"),
-            })
-            .collect();
+        view.readable.clear();
+        for n in 1..tiles {
+            view.readable.push(TreeOwner {
+                id: TileId::parse(format!("apps/tile-{n}"))?,
+                slice: Slice::parse((1000 + n) * 65_536)?,
+            });
+        }
     }
-    case
+    Ok(case)
 }
 
 fn median(mut run: impl FnMut()) -> f64 {
@@ -32,15 +33,16 @@ fn median(mut run: impl FnMut()) -> f64 {
         })
         .collect();
     times.sort_by(f64::total_cmp);
-    times[RUNS / 2]
+    times.get(RUNS / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn main() {
+#[expect(clippy::print_stdout, reason = "what a benchmark is for")]
+fn main() -> Result<(), fixtures::Error> {
     let host = fixtures::host();
     for (tiles, target) in [(10, 100.0), (1000, 1000.0)] {
-        let case = case(tiles);
-        let bundle = compile(&case.plan, &case.placement, &host).expect("a bundle");
-        verify(&bundle, &case.plan, &case.placement, &host).expect("a proof");
+        let case = case(tiles)?;
+        let bundle = compile(&case.plan, &case.placement, &host)?;
+        verify(&bundle, &case.plan, &case.placement, &host)?;
         let compiled = median(|| {
             drop(black_box(compile(&case.plan, &case.placement, &host)));
         });
@@ -59,4 +61,5 @@ fn main() {
             bundle.config.len() + bundle.guard.len() + bundle.stage.len(),
         );
     }
+    Ok(())
 }

@@ -4,6 +4,8 @@
 //! [`HostSupport`] to a [`Bundle`]; [`verify`](fn@verify) shares no code with it and proves that a
 //! bundle obeys its plan. No I/O, no clock.
 
+#![forbid(unsafe_code)]
+
 mod argv;
 mod bundle;
 mod compile;

@@ -1,11 +1,21 @@
 //! The guard plan in words.
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
 mod fixtures;
 
 use casemate_bundles::{Verdict, describe_guard, parse_guard};
 
+fn fixture(name: &str) -> fixtures::Case {
+    fixtures::find(name).unwrap()
+}
+
 fn verdict(case: &str, name: &str) -> Verdict {
-    let bundle = fixtures::case(case).compile().unwrap();
+    let bundle = fixture(case).compile().unwrap();
     let summary = describe_guard(&parse_guard(&bundle.guard).unwrap()).unwrap();
     summary
         .syscalls

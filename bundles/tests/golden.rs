@@ -124,7 +124,7 @@ fn lossless(at: &str, ours: &serde_json::Value, theirs: &serde_json::Value) {
         }
         (Value::Array(a), Value::Array(b)) if at.starts_with("/process/capabilities") => {
             let set = |list: &[Value]| -> BTreeSet<String> {
-                list.iter().map(|item| item.to_string()).collect()
+                list.iter().map(ToString::to_string).collect()
             };
             assert_eq!(set(a), set(b), "{at}");
         }

@@ -1,5 +1,11 @@
 //! What holds for every plan that compiles.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
 mod fixtures;
 
 use std::collections::BTreeSet;
@@ -12,6 +18,10 @@ use casemate_bundles::{
 use fixtures::Case;
 use proptest::prelude::*;
 use serde_json::Value;
+
+fn fixture(name: &str) -> Case {
+    fixtures::find(name).unwrap()
+}
 
 const TILES: [&str; 8] = [
     "apps/a",
@@ -67,7 +77,7 @@ prop_compose! {
             "terminal-admin-nesting-none", "terminal-admin-nesting-host", "terminal-admin-none",
             "terminal-admin-host", "terminal-restricted-none", "backend-none",
         ][kind];
-        let mut case = fixtures::case(name);
+        let mut case = fixture(name);
         case.plan.cwd = SandboxPath::parse(format!("{}/{}", view.root, view.own.id)).unwrap();
         if memory {
             case.placement.upper = Upper::Memory(1 << 20);
@@ -96,7 +106,7 @@ proptest! {
     #[test]
     fn same_plan_same_bytes_in_any_order(case in case()) {
         let one = case.compile().unwrap();
-        let mut shuffled = fixtures::case("backend-none");
+        let mut shuffled = fixture("backend-none");
         shuffled.plan = case.plan.clone();
         shuffled.placement = case.placement.clone();
         if let Profile::Terminal { view, .. } | Profile::Backend { view, .. } =
@@ -121,7 +131,8 @@ proptest! {
             let verdict = verify(&bundle, &case.plan, &case.placement, &host);
             prop_assert!(verdict.is_ok(), "{:?}", verdict);
         } else {
-            prop_assert!(matches!(case.plan.profile, Profile::Backend { .. }));
+            let backend = matches!(case.plan.profile, Profile::Backend { .. });
+            prop_assert!(backend);
         }
     }
 
@@ -256,7 +267,7 @@ proptest! {
 
     #[test]
     fn bytes_that_are_no_bundle_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-        let case = fixtures::case("process-none");
+        let case = fixture("process-none");
         let mut bundle = case.compile().unwrap();
         prop_assert!(explain(&bytes, &bundle.stage, &case.plan.cwd).is_err());
         bundle.config = bytes;
@@ -267,7 +278,7 @@ proptest! {
 
 #[test]
 fn a_command_run_sees_its_roots_and_nothing_else() {
-    let case = fixtures::case("process-none");
+    let case = fixture("process-none");
     let bundle = case.compile().unwrap();
     for (path, rule, access) in [
         ("/workspace/src/a", ViewRule::Projection, Access::ReadOnly),
@@ -291,7 +302,7 @@ fn a_tier_cannot_be_restricted_and_on_the_hosts_network() {
     let tier = Tier::Restricted {
         limits: fixtures::limits().unwrap(),
     };
-    let text = serde_json::to_value(&tier).unwrap();
+    let text = serde_json::to_value(tier).unwrap();
     assert_eq!(
         text["restricted"]
             .as_object()

@@ -1,5 +1,11 @@
 //! Plans that are refused, each with its code (E-46, PSBX-09, PSBX-12, PSBX-16, DEC-07).
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
 mod fixtures;
 
 use std::collections::BTreeMap;
@@ -10,6 +16,10 @@ use casemate_bundles::{
     UserId, WorkspaceView, compile, verify,
 };
 use fixtures::Case;
+
+fn fixture(name: &str) -> Case {
+    fixtures::find(name).unwrap()
+}
 
 fn code(case: &Case) -> PlanCode {
     match case.compile().unwrap_err() {
@@ -23,7 +33,7 @@ fn code(case: &Case) -> PlanCode {
 }
 
 fn terminal(change: impl FnOnce(&mut WorkspaceView)) -> Case {
-    let mut case = fixtures::case("terminal-restricted-none");
+    let mut case = fixture("terminal-restricted-none");
     if let Profile::Terminal { view, .. } = &mut case.plan.profile {
         change(view);
     }
@@ -133,7 +143,7 @@ fn ids_that_would_reach_the_host_are_refused() {
 
 #[test]
 fn a_backend_has_no_home() {
-    let mut case = fixtures::case("backend-none");
+    let mut case = fixture("backend-none");
     if let Profile::Backend { view, .. } = &mut case.plan.profile {
         view.home = Some(TreeOwner {
             id: UserId::parse("ann").unwrap(),
@@ -146,7 +156,7 @@ fn a_backend_has_no_home() {
 #[test]
 fn projections_stay_in_their_roots_and_apart() {
     let with = |target: &str, kind: ProjectionKind| {
-        let mut case = fixtures::case("process-none");
+        let mut case = fixture("process-none");
         if let Profile::Process { view, .. } = &mut case.plan.profile {
             let mut one = view.projections[0].clone();
             one.target = SandboxPath::parse(target).unwrap();
@@ -198,7 +208,7 @@ fn projections_never_show_the_engines_own_files() {
         "/var/lib/casemate",
         "/var/lib/casemate/snapshots/sha256/ab/fs/etc/shadow",
     ] {
-        let mut case = fixtures::case("process-none");
+        let mut case = fixture("process-none");
         if let Profile::Process { view, .. } = &mut case.plan.profile {
             view.projections[0].source = host_path(source);
         }
@@ -210,13 +220,13 @@ fn projections_never_show_the_engines_own_files() {
 fn working_directories_are_where_the_profile_allows() {
     let check = |name: &str, good: &[&str], bad: &[&str]| {
         for cwd in good {
-            let mut case = fixtures::case(name);
+            let mut case = fixture(name);
             case.plan.cwd = SandboxPath::parse(*cwd).unwrap();
             case.compile()
                 .unwrap_or_else(|error| panic!("{name} {cwd}: {error}"));
         }
         for cwd in bad {
-            let mut case = fixtures::case(name);
+            let mut case = fixture(name);
             case.plan.cwd = SandboxPath::parse(*cwd).unwrap();
             assert_eq!(code(&case), PlanCode::BadCwd, "{name} {cwd}");
         }
@@ -275,12 +285,12 @@ fn variables_of_the_sandbox_are_reserved() {
         "IN_SANDBOX",
         "IS_SANDBOX",
     ] {
-        let mut case = fixtures::case("terminal-restricted-none");
+        let mut case = fixture("terminal-restricted-none");
         case.plan.environment =
             Environment::parse(BTreeMap::from([(name.to_owned(), "x".to_owned())])).unwrap();
         assert_eq!(code(&case), PlanCode::ReservedEnv, "{name}");
     }
-    let mut case = fixtures::case("terminal-restricted-none");
+    let mut case = fixture("terminal-restricted-none");
     case.plan.environment =
         Environment::parse(BTreeMap::from([("TERM".to_owned(), "dumb".to_owned())])).unwrap();
     let bundle = case.compile().unwrap();
@@ -291,13 +301,13 @@ fn variables_of_the_sandbox_are_reserved() {
 #[test]
 fn sizes_without_a_limit_are_refused() {
     for bytes in [0, 4095, (2 << 30) + 1] {
-        let mut case = fixtures::case("process-none");
+        let mut case = fixture("process-none");
         if let Profile::Process { view, .. } = &mut case.plan.profile {
             view.scratch_bytes = bytes;
         }
         assert_eq!(code(&case), PlanCode::LimitOutOfRange, "{bytes}");
     }
-    let mut case = fixtures::case("process-none");
+    let mut case = fixture("process-none");
     case.placement.upper = Upper::Memory(0);
     assert_eq!(code(&case), PlanCode::LimitOutOfRange);
 }
@@ -380,7 +390,7 @@ fn a_missing_component_is_unavailable_or_a_gap() {
 
 #[test]
 fn the_digest_says_what_it_is_over() {
-    let case = fixtures::case("process-none");
+    let case = fixture("process-none");
     let bundle = case.compile().unwrap();
     let mut all = Vec::new();
     for document in [&bundle.config, &bundle.guard, &bundle.stage] {

@@ -235,6 +235,6 @@ fn sockets(variant: Variant) -> Vec<Case> {
         | Variant::ProcessNone => EAFNOSUPPORT,
     };
     cases.push(([NETLINK, 3, 12, 0, 0, 0], answer));
-    cases.push(([NETLINK | 1 << 32, 3, 12 | 1 << 32, 0, 0, 0], answer));
+    cases.push(([NETLINK | 1 << 32, 3, 0xc | 1 << 32, 0, 0, 0], answer));
     cases
 }

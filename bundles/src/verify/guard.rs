@@ -51,8 +51,8 @@ const BY_NUMBER: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
-/// RESTR-02, as bits: chown, dac_override, fowner, fsetid, kill, setgid, setuid, net_bind_service,
-/// sys_chroot, mknod, setfcap.
+/// RESTR-02, as bits: `chown`, `dac_override`, `fowner`, `fsetid`, `kill`, `setgid`, `setuid`,
+/// `net_bind_service`, `sys_chroot`, `mknod`, `setfcap`.
 const RESTRICTED: u64 =
     1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 18 | 1 << 27 | 1 << 31;
 

@@ -200,9 +200,10 @@ fn kernel(facts: &Facts<'_>, table: &mut Table) {
         "devpts",
         "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5",
     );
-    let size = facts
-        .limits
-        .map_or("50%".to_owned(), |limits| limits.memory.get().to_string());
+    let size = facts.limits.map_or_else(
+        || "50%".to_owned(),
+        |limits| limits.memory.get().to_string(),
+    );
     put(
         table,
         "/dev/shm",

@@ -14,7 +14,7 @@ use super::rule::{Rule, Violation, broken, require};
 const LAST_NUMBER: u32 = 600;
 
 const X86_64: u32 = 0xc000_003e;
-/// i386, AArch64 and nonsense.
+/// `i386`, `aarch64` and nonsense.
 const FOREIGN: [u32; 3] = [0x4000_0003, 0xc000_00b7, 0];
 const X32: u32 = 0x4000_0000;
 

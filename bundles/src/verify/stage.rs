@@ -212,21 +212,17 @@ impl<'a> Walk<'a, '_> {
         what: Make,
         kind: ProjectionKind,
     ) -> Result<(), Violation> {
-        match self.allowed.get(path.as_str()) {
-            Some(expected) => {
-                require(*expected == what, Rule::StageStep, || {
-                    format!("{path} is made as {what:?}, not as {expected:?}")
-                })?;
-                self.once(path)
-            }
-            None => {
-                let sealed = what == Make::Directory(HostOwner { uid: 0, gid: 0 }, 0o555);
-                require(sealed, Rule::StageStep, || {
-                    format!("{path} is no part of the stage")
-                })?;
-                self.placeholder(path, kind)
-            }
+        if let Some(expected) = self.allowed.get(path.as_str()) {
+            require(*expected == what, Rule::StageStep, || {
+                format!("{path} is made as {what:?}, not as {expected:?}")
+            })?;
+            return self.once(path);
         }
+        let sealed = what == Make::Directory(HostOwner { uid: 0, gid: 0 }, 0o555);
+        require(sealed, Rule::StageStep, || {
+            format!("{path} is no part of the stage")
+        })?;
+        self.placeholder(path, kind)
     }
 
     /// An empty directory or file of host root: a part of the skeleton, or what a clone is put on.

@@ -13,7 +13,7 @@ pub(super) const AF_NETLINK: u32 = 16;
 const AF_PACKET: u32 = 17;
 const AF_ALG: u32 = 38;
 const AF_VSOCK: u32 = 40;
-/// Protocol of nf_tables.
+/// Protocol of `nf_tables`.
 pub(super) const NETLINK_NETFILTER: u32 = 12;
 
 /// `ioctl` commands that type into a terminal (CVE-2017-5226).
@@ -118,7 +118,7 @@ pub(super) const OUTER: [&str; 25] = [
 ];
 
 /// Returns what a tier does with a call by name. Whatever is not named is ENOSYS: among them
-/// everything that is denied always (io_uring, kexec, modules, bpf, perf, keyrings, clocks, swap,
+/// everything that is denied always (`io_uring`, kexec, modules, bpf, perf, keyrings, clocks, swap,
 /// reboot, …), what no libc calls any more, and what is newer than this table.
 pub(super) fn action(variant: Variant, name: &str) -> Action {
     if ALLOWED.binary_search(&name).is_ok() {
@@ -241,8 +241,8 @@ const fn all_but_process(variant: Variant, errno: u32) -> Action {
     }
 }
 
-/// vsock reaches the hypervisor whatever the network namespace; `AF_ALG` and nf_tables are kernel
-/// surface. nf_tables of namespace A is held by capabilities; nested containers have their own.
+/// vsock reaches the hypervisor whatever the network namespace; `AF_ALG` and `nf_tables` are
+/// kernel surface. `nf_tables` of namespace A is held by capabilities; nested containers have their own.
 const fn sockets(variant: Variant) -> Condition {
     match variant {
         Variant::AdminNesting => Condition::NoneOf {
