@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{Error as IoError, Write as _};
+use std::time::Duration;
 
 use casemate_guard_plan::{EXIT_INIT_FAILED, REPORT_PATH, Report, Stage};
 use casemate_sys::Errno;
@@ -94,8 +95,16 @@ pub(crate) enum Reporter {
     /// Nobody listens: a foreign runtime, or a caller that reads stderr and the exit status.
     Absent,
     /// Somebody reads, or nobody does and the lines are lost: both without blocking.
-    Open(File),
+    Open {
+        /// The FIFO.
+        fifo: File,
+        /// Whether somebody had it open for reading when it was opened.
+        heard: bool,
+    },
 }
+
+/// How long PID 1 stays for the keeper after its last report.
+const STAY: Duration = Duration::from_secs(2);
 
 impl Reporter {
     /// Opens the FIFO if there is one. Read-write, so that it opens without a reader and no write
@@ -104,6 +113,9 @@ impl Reporter {
         let failure = Failure::on(Stage::Report, REPORT_PATH);
         let flags = Flags::RDWR | Flags::NONBLOCK | Flags::NOFOLLOW;
         let path = crate::view::REPORT;
+        // Before the FIFO has its own reader.
+        let listening = Flags::WRONLY | Flags::NONBLOCK | Flags::NOFOLLOW;
+        let heard = descriptor::open(descriptor::here(), path, listening).is_ok();
         match descriptor::open(descriptor::here(), path, flags) {
             Ok(fifo) => {
                 let kind = descriptor::kind(&fifo).map_err(failure)?;
@@ -113,7 +125,10 @@ impl Reporter {
                         format!("not a FIFO: {kind:?}"),
                     ));
                 }
-                *self = Self::Open(File::from(fifo));
+                *self = Self::Open {
+                    fifo: File::from(fifo),
+                    heard,
+                };
                 Ok(())
             }
             Err(error) if error.errno() == Errno::NOENT => {
@@ -126,10 +141,21 @@ impl Reporter {
 
     /// Writes one line; a full FIFO loses it, since PID 1 must not wait for a reader.
     pub(crate) fn write(&mut self, report: &Report) {
-        let Self::Open(fifo) = self else { return };
+        let Self::Open { fifo, .. } = self else {
+            return;
+        };
         if let Ok(mut line) = serde_json::to_vec(report) {
             line.push(b'\n');
             drop(fifo.write_all(&line));
+        }
+    }
+
+    /// After the last report: with PID 1 everything in the sandbox dies, so where a keeper listens it
+    /// is given the time to read what is still being written, to count what outlives the payload,
+    /// and to kill the tree itself.
+    pub(crate) fn stay_for_keeper(&self) {
+        if matches!(self, Self::Open { heard: true, .. }) {
+            std::thread::sleep(STAY);
         }
     }
 

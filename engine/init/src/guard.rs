@@ -52,6 +52,7 @@ pub(crate) fn run(argv: &[CString], reporter: &mut Reporter) -> Result<u8, Failu
         Ended::Exited(code) => Report::Exited { code },
         Ended::Signaled { signal, core } => Report::Signaled { signal, core },
     });
+    reporter.stay_for_keeper();
     Ok(ended.exit_status())
 }
 

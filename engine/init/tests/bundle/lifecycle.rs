@@ -152,3 +152,21 @@ fn what_the_payload_leaves_behind_ends_with_it() {
     let outcome = Bundle::new().shell("setsid sleep 1000 < /dev/null > /dev/null 2>&1 & exit 6");
     assert_eq!(outcome.code, Some(6));
 }
+
+#[test]
+fn the_payload_leads_a_session_with_the_terminal() {
+    let mut bundle = Bundle::new();
+    bundle.config["process"]["terminal"] = serde_json::json!(true);
+    // Field 6 is the session, 7 the terminal, 8 its foreground group. SIGHUP of a terminal that
+    // PID 1 has given up would have ended the shell.
+    let script = "read -r pid _ _ _ group session terminal front _ < /proc/self/stat; \
+                  echo $((pid == session)) $((pid == group)) $((terminal != 0)) $((pid == front)); \
+                  (exec < /dev/tty) && echo controlling; trap - HUP; sleep 0.1; echo alive";
+    let outcome = bundle.run_on_terminal(&["sh", "-c", script]);
+    assert_eq!(
+        outcome.stdout, "1 1 1 1\r\ncontrolling\r\nalive\r\n",
+        "{outcome:?}"
+    );
+    assert_eq!(outcome.code, Some(0));
+    assert_eq!(outcome.reports, [Report::Ready, Report::Exited { code: 0 }]);
+}

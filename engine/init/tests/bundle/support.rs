@@ -56,21 +56,14 @@ fn build() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("init");
     eprintln!("building the static casemate-init (set CASEMATE_LIBEXEC to use one that is built)");
     let status = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--locked",
-            "--release",
-            "-p",
-            "casemate-init",
-        ])
+        .args(["build", "--quiet", "--locked", "-p", "casemate-init"])
         .args(["--target", &triple])
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env("CARGO_TARGET_DIR", &target)
         .status()
         .unwrap();
     assert!(status.success(), "the static casemate-init does not build");
-    target.join(triple).join("release/casemate-init")
+    target.join(triple).join("debug/casemate-init")
 }
 
 /// A bundle that is not running.
@@ -183,6 +176,31 @@ impl Bundle {
     pub(crate) fn run_detached(mut self, argv: &[&str], input: Stdio) -> Outcome {
         self.set_argv(argv);
         self.finish_detached(input)
+    }
+
+    /// Runs the payload under a terminal that `script(1)` makes for runc.
+    pub(crate) fn run_on_terminal(mut self, argv: &[&str]) -> Outcome {
+        self.set_argv(argv);
+        let command = self.command("run");
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<_> = words.map(|word| word.to_str().unwrap()).collect();
+        let output = Command::new("script")
+            .args([
+                "--quiet",
+                "--return",
+                "--command",
+                &words.join(" "),
+                "/dev/null",
+            ])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        Outcome {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+            reports: self.reports(),
+        }
     }
 
     fn finish_detached(mut self, input: Stdio) -> Outcome {
