@@ -39,7 +39,7 @@ impl<'a> Bundle<'a> {
         command
             .args(["bundle", "compile"])
             .args(tile.flags(world))
-            .arg("--out")
+            .arg("--to")
             .arg(&dir);
         command.arg("--").args(argv);
         run(&mut command, PATIENCE)?
@@ -58,6 +58,11 @@ impl<'a> Bundle<'a> {
         &self.dir
     }
 
+    /// The directory that runtimes are given.
+    pub fn runnable(&self) -> PathBuf {
+        self.dir.join("bundle")
+    }
+
     /// Mounts root and projections with `casemate bundle mount`.
     pub fn mount(mut self) -> Result<Self> {
         let mut command = self.world.command("casemate");
@@ -69,9 +74,9 @@ impl<'a> Bundle<'a> {
         Ok(self)
     }
 
-    /// Changes one document of the bundle.
+    /// Changes one document of the mounted bundle.
     pub fn change(self, file: &str, change: impl FnOnce(&mut Value)) -> Result<Self> {
-        let path = self.dir.join(file);
+        let path = self.runnable().join(file);
         let mut document: Value = serde_json::from_slice(&fs::read(&path)?)?;
         change(&mut document);
         // In place: the guard plan is bound by its inode.
@@ -88,7 +93,7 @@ impl<'a> Bundle<'a> {
             .arg("--root")
             .arg(self.world.path("runc"))
             .args(["run", "--bundle"])
-            .arg(&self.dir)
+            .arg(self.runnable())
             .arg(&self.name);
         run(&mut command, PATIENCE)
     }
@@ -100,7 +105,7 @@ impl<'a> Bundle<'a> {
             .arg("--root")
             .arg(self.world.path("oci"))
             .args(["run", "--bundle"])
-            .arg(&self.dir)
+            .arg(self.runnable())
             .arg(&self.name);
         run(&mut command, PATIENCE)
     }
@@ -110,7 +115,7 @@ impl Drop for Bundle<'_> {
     fn drop(&mut self) {
         if self.mounted {
             let mut command = self.world.command("casemate");
-            command.args(["bundle", "mount", "--undo"]).arg(&self.dir);
+            command.args(["bundle", "unmount"]).arg(&self.dir);
             // The private mount namespace ends with the suite in any case.
             let _undone = run(&mut command, PATIENCE);
         }
