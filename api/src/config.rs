@@ -236,7 +236,7 @@ impl Config {
     }
 
     /// Returns the path of a program in [`Config::libexec`].
-    fn program(&self, name: &str) -> HostPath {
+    pub fn program(&self, name: &str) -> HostPath {
         // A normalised directory and a plain name make a normalised path.
         self.libexec
             .join(name)

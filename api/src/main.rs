@@ -1,2 +1,7 @@
-//! Skeleton.
-fn main() {}
+//! The `casemate` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    casemate::cli::main()
+}
