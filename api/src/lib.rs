@@ -10,5 +10,6 @@ pub mod http;
 mod label;
 pub mod shell;
 pub mod store;
+mod switch;
 pub mod term;
 pub mod workspace;

@@ -6,6 +6,7 @@ mod run;
 mod text;
 pub mod wire;
 
+pub use result::Ended;
 pub(crate) use result::lost as lost_record;
 pub(crate) use run::{AdoptedRun, RunLabel, container_of, probe_request, run_probe};
 pub use run::{Collected, RunHandle, RunRequest, Runs};

@@ -8,14 +8,21 @@ use super::wire::{ExecResult, Outcome};
 
 /// What is known of an ended run.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) exec_id: String,
-    pub(super) audit_id: String,
-    pub(super) bundle: Digest,
-    pub(super) enforcement: Enforcement,
-    pub(super) record: ExitRecord,
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
+pub struct Ended {
+    /// Name of the run.
+    pub exec_id: String,
+    /// Its audit records; `None` without a service.
+    pub audit_id: Option<String>,
+    /// Digest of its bundle.
+    pub bundle: Digest,
+    /// What was enforced.
+    pub enforcement: Enforcement,
+    /// How it ended.
+    pub record: ExitRecord,
+    /// What was kept of standard output.
+    pub stdout: Vec<u8>,
+    /// What was kept of standard error.
+    pub stderr: Vec<u8>,
 }
 
 /// The record of a run whose keeper left none.
@@ -55,7 +62,8 @@ impl Outcome {
 }
 
 impl Ended {
-    pub(super) fn result(self) -> ExecResult {
+    /// Returns the result: whole characters, exact counts.
+    pub fn result(self) -> ExecResult {
         let (outcome, exit_code, signal) = Outcome::of(self.record.reason);
         let encoded = encode(
             &Kept::new(self.stdout, self.record.stdout.truncated),

@@ -29,6 +29,7 @@ use super::wire::ExecResult;
 use crate::audit::{Audit, AuditId, Decision, Event, Happened};
 use crate::auth::Granted;
 use crate::error::{ApiError, ErrorKind};
+use crate::switch::is_on;
 use crate::workspace::{IdKind, Payload, PlanError, ProcessRequest, RunId, process_plan};
 
 /// Runs at once; more are refused as busy.
@@ -334,7 +335,7 @@ async fn cancellable<T>(
     loop {
         tokio::select! {
             result = &mut run => return result,
-            asked = crate::term::is_true(&mut cancelled), if !sent => {
+            asked = is_on(&mut cancelled), if !sent => {
                 sent = true;
                 if asked {
                     cancel(connection).await?;
@@ -513,7 +514,7 @@ impl RunAudit {
         let [stdout, stderr] = kept;
         let ended = Ended {
             exec_id: self.label.exec_id.clone(),
-            audit_id: self.label.audit_id.as_str().to_owned(),
+            audit_id: Some(self.label.audit_id.as_str().to_owned()),
             bundle,
             enforcement,
             record,

@@ -6,14 +6,14 @@ use casemate_protocol::Truncation;
 
 /// What is kept of a stream: all of it, or head and tail around a hole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub(super) struct Kept {
     bytes: Vec<u8>,
     truncated: Option<Truncation>,
 }
 
 impl Kept {
     /// Takes what a keeper kept.
-    pub const fn new(bytes: Vec<u8>, truncated: Option<Truncation>) -> Self {
+    pub(super) const fn new(bytes: Vec<u8>, truncated: Option<Truncation>) -> Self {
         Self { bytes, truncated }
     }
 
@@ -50,17 +50,17 @@ impl Kept {
 
 /// Two streams in one encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
+pub(super) struct Encoded {
     /// `utf-8` or `base64`.
-    pub encoding: &'static str,
+    pub(super) encoding: &'static str,
     /// Standard output and its hole.
-    pub stdout: (String, Option<Truncation>),
+    pub(super) stdout: (String, Option<Truncation>),
     /// Standard error and its hole.
-    pub stderr: (String, Option<Truncation>),
+    pub(super) stderr: (String, Option<Truncation>),
 }
 
 /// Encodes two streams: as text where both are, else both as base64.
-pub fn encode(stdout: &Kept, stderr: &Kept) -> Encoded {
+pub(super) fn encode(stdout: &Kept, stderr: &Kept) -> Encoded {
     if let (Some(stdout), Some(stderr)) = (stdout.as_text(), stderr.as_text()) {
         return Encoded {
             encoding: "utf-8",

@@ -146,8 +146,8 @@ pub struct ExecResult {
     /// Protections that were missing.
     #[schemars(with = "EnforcementSchema")]
     pub enforcement: Enforcement,
-    /// Its audit records.
-    pub audit_id: String,
+    /// Its audit records; null without a service.
+    pub audit_id: Option<String>,
 }
 
 /// How a run ended.

@@ -38,6 +38,7 @@ use crate::auth::Auth;
 use crate::error::ApiError;
 use crate::exec::Runs;
 use crate::shell::wire::ShellRequest;
+use crate::switch::is_on;
 use crate::term::Sessions;
 
 /// The terminal's route.
@@ -162,7 +163,7 @@ impl App {
         let server = axum::serve(NoDelay(listener), self.router()).with_graceful_shutdown(signal);
         let deadline = async {
             // The sender lives in `self`.
-            let _stopped = stopping.wait_for(|stop| *stop).await;
+            is_on(&mut stopping).await;
             tokio::time::sleep(Duration::from_secs(5)).await;
         };
         tokio::select! {

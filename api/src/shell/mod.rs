@@ -253,7 +253,7 @@ impl Context<'_> {
                 Ok(ShellOutput {
                     exit_code: exit_code_of(&result),
                     data,
-                    audit_id: result.audit_id.clone(),
+                    audit_id: result.audit_id.clone().unwrap_or_default(),
                     denial: None,
                     diagnostics: Vec::new(),
                 })

@@ -12,4 +12,4 @@ mod socket;
 pub use open::SessionTimes;
 pub use session::{Session, SessionSummary, Sessions};
 pub(crate) use session::{SessionLabel, attach_to_end};
-pub(crate) use socket::{TermSocket, is_true};
+pub(crate) use socket::TermSocket;

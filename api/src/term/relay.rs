@@ -167,6 +167,11 @@ impl Relay {
         self.closing = true;
     }
 
+    /// Asks the page whether it is there.
+    pub(super) fn ping(&mut self) {
+        self.push(Message::Ping(Vec::new().into()));
+    }
+
     /// Tells who is there.
     pub(super) fn on_clients(&mut self, n: usize, you: u32, writer: Option<u32>) {
         self.say(&ServerMessage::Clients {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use casemate_engine::{ConnectionError, KeeperEvent};
-use futures_util::{Sink, SinkExt as _, StreamExt as _};
+use futures_util::{Sink as _, StreamExt as _};
 use tokio::sync::watch;
 
 use super::code::TermCode;
@@ -17,6 +17,7 @@ use super::session::{Presence, Sessions, Types};
 use crate::auth::{Principal, TicketTarget};
 use crate::error::{ApiError, ErrorKind};
 use crate::http::Places;
+use crate::switch::is_on;
 
 /// How long a client may take for its hello.
 const HELLO: Duration = Duration::from_secs(10);
@@ -46,7 +47,9 @@ impl TermSocket {
                 } else {
                     Types::No
                 });
-                relay(socket, attachment, mode, self.stopping).await;
+                Patch::new(socket, attachment, mode, self.stopping)
+                    .run()
+                    .await;
             }
             Ok(None) => {}
             Err(refusal) => say_refusal(&mut socket, &refusal).await,
@@ -191,112 +194,162 @@ async fn say(socket: &mut WebSocket, code: TermCode, message: String, ending: En
     let _gone = tokio::time::timeout(FAREWELL, farewell).await;
 }
 
-/// What ends a relay.
-enum End {
-    /// Everything was said.
-    Said,
-    /// The client has gone.
-    Gone,
+/// What came next on a line.
+enum Next {
+    Socket(Io),
+    Keeper(Result<KeeperEvent, ConnectionError>),
+    Presence,
+    Ping,
+    /// The client is too slow, or the farewell took too long.
+    Late,
+    /// The service stops.
+    Stop,
 }
 
-async fn relay(
-    mut socket: WebSocket,
+/// Whether a line goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Stays,
+    Ends,
+}
+
+/// One socket, one keeper, and what is between them.
+struct Patch {
+    socket: WebSocket,
+    relay: Relay,
+    /// Whether something was written and not flushed.
+    dirty: bool,
     attachment: Attachment,
-    mode: Mode,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let mut relay = Relay::new(&attachment, mode);
-    let mut presence = attachment.client.session.presence();
-    presence.mark_changed();
-    let mut ping = tokio::time::interval(PING);
-    ping.reset();
-    let mut unanswered = 0;
-    let mut farewell: Option<Instant> = None;
-    let mut dirty = false;
-    let mut ear = true;
-    loop {
-        if relay.is_closing() {
-            let until = *farewell.get_or_insert_with(|| Instant::now() + FAREWELL);
-            if (!relay.has_out() && !dirty) || Instant::now() >= until {
+    presence: watch::Receiver<Presence>,
+    stopping: watch::Receiver<bool>,
+    ping: tokio::time::Interval,
+    unanswered: u32,
+    /// Whether the keeper's connection is open.
+    hears: bool,
+    /// When the last words have to be out.
+    farewell: Option<Instant>,
+}
+
+impl Patch {
+    fn new(
+        socket: WebSocket,
+        attachment: Attachment,
+        mode: Mode,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let mut presence = attachment.client.session.presence();
+        presence.mark_changed();
+        let mut ping = tokio::time::interval(PING);
+        ping.reset();
+        Self {
+            socket,
+            relay: Relay::new(&attachment, mode),
+            dirty: false,
+            attachment,
+            presence,
+            stopping,
+            ping,
+            unanswered: 0,
+            hears: true,
+            farewell: None,
+        }
+    }
+
+    async fn run(mut self) {
+        while !self.is_over() {
+            let next = self.next().await;
+            if self.take(next).await == Line::Ends {
                 break;
             }
+            // A keeper that takes nothing any more says why to the one who reads it.
+            let _gone = send_to_keeper(&mut self.relay, &self.attachment).await;
         }
-        let slow_at = farewell.or_else(|| relay.slow_at());
-        let slow = async {
-            match slow_at {
+    }
+
+    fn is_over(&mut self) -> bool {
+        if !self.relay.is_closing() {
+            return false;
+        }
+        let until = *self
+            .farewell
+            .get_or_insert_with(|| Instant::now() + FAREWELL);
+        (!self.relay.has_out() && !self.dirty) || Instant::now() >= until
+    }
+
+    async fn next(&mut self) -> Next {
+        let late_at = self.farewell.or_else(|| self.relay.slow_at());
+        let late = async {
+            match late_at {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
         };
-        let hears = ear && relay.takes_output();
-        let open = !relay.is_closing();
-        let io = poll_socket(&mut socket, &mut relay, &mut dirty);
-        let ended = tokio::select! {
+        let hears = self.hears && self.relay.takes_output();
+        let open = !self.relay.is_closing();
+        tokio::select! {
             biased;
-            message = io => match message {
-                Io::Sent => None,
-                Io::Received(message) => {
-                    unanswered = 0;
-                    on_message(&mut relay, message)
-                }
-                Io::Gone => Some(End::Gone),
-            },
-            event = attachment.connection.recv(), if hears => {
-                match event {
-                    Ok(event) => on_event(&mut relay, event, &attachment, &presence),
-                    Err(error) => {
-                        ear = false;
-                        on_keeper_gone(&mut relay, &attachment, &error).await;
-                    }
-                }
-                None
-            }
-            changed = presence.changed() => {
-                if changed.is_ok() {
-                    let clients = presence.borrow_and_update().clone();
-                    let writer = writer_of(&clients);
-                    relay.on_clients(clients.len(), attachment.client.number, writer);
-                }
-                None
-            }
-            _ = ping.tick() => {
-                unanswered += 1;
-                if unanswered > 2 {
-                    Some(End::Gone)
-                } else {
-                    dirty = true;
-                    // A full socket buffer is a client that does not read; it is found out below.
-                    let _full = socket.feed(Message::Ping(Vec::new().into())).await;
-                    None
-                }
-            }
-            () = slow => {
-                if farewell.is_some() {
-                    Some(End::Said)
-                } else {
-                    relay.refuse(TermCode::TooSlow, "output was not taken for 60 s; the session lives on");
-                    None
-                }
-            }
-            stop = is_true(&mut stopping), if open => {
-                if stop {
-                    relay.close(1001, "the service stops; the session lives on");
-                }
-                None
-            }
-        };
-        match ended {
-            None => {}
-            Some(End::Said | End::Gone) => break,
+            io = poll_socket(&mut self.socket, &mut self.relay, &mut self.dirty) => Next::Socket(io),
+            event = self.attachment.connection.recv(), if hears => Next::Keeper(event),
+            Ok(()) = self.presence.changed() => Next::Presence,
+            _ = self.ping.tick() => Next::Ping,
+            () = late => Next::Late,
+            true = is_on(&mut self.stopping), if open => Next::Stop,
         }
-        // A keeper that takes nothing any more says why to the one who reads it.
-        let _gone = send_to_keeper(&mut relay, &attachment).await;
     }
-}
 
-/// Waits until a switch is on; `false` where nobody can turn it on any more.
-pub(crate) async fn is_true(switch: &mut watch::Receiver<bool>) -> bool {
-    switch.wait_for(|on| *on).await.is_ok()
+    async fn take(&mut self, next: Next) -> Line {
+        match next {
+            Next::Socket(Io::Sent) => {}
+            Next::Socket(Io::Gone) => return Line::Ends,
+            Next::Socket(Io::Received(message)) => {
+                self.unanswered = 0;
+                return on_message(&mut self.relay, message);
+            }
+            Next::Keeper(Ok(event)) => self.on_event(event),
+            Next::Keeper(Err(error)) => {
+                self.hears = false;
+                on_keeper_gone(&mut self.relay, &self.attachment, &error).await;
+            }
+            Next::Presence => {
+                let clients = self.presence.borrow_and_update().clone();
+                let you = self.attachment.client.number;
+                self.relay
+                    .on_clients(clients.len(), you, writer_of(&clients));
+            }
+            Next::Ping => {
+                self.unanswered += 1;
+                if self.unanswered > 2 {
+                    return Line::Ends;
+                }
+                self.relay.ping();
+            }
+            Next::Late if self.farewell.is_some() => return Line::Ends,
+            Next::Late => self.relay.refuse(
+                TermCode::TooSlow,
+                "output was not taken for 60 s; the session lives on",
+            ),
+            Next::Stop => self
+                .relay
+                .close(1001, "the service stops; the session lives on"),
+        }
+        Line::Stays
+    }
+
+    fn on_event(&mut self, event: KeeperEvent) {
+        match event {
+            KeeperEvent::Output { seq, bytes, .. } => {
+                self.relay.on_output(seq, &bytes, Instant::now());
+            }
+            KeeperEvent::Control(message, _) => {
+                let writer = writer_of(&self.presence.borrow());
+                let wrote = self.relay.is_writer();
+                self.relay.on_keeper(message, writer);
+                if wrote && !self.relay.is_writer() {
+                    self.attachment.client.set_writer(Types::No);
+                }
+            }
+        }
+    }
 }
 
 fn writer_of(clients: &Presence) -> Option<u32> {
@@ -306,36 +359,16 @@ fn writer_of(clients: &Presence) -> Option<u32> {
         .map(|(number, _)| *number)
 }
 
-fn on_message(relay: &mut Relay, message: Message) -> Option<End> {
-    if relay.is_closing() {
-        return matches!(message, Message::Close(_)).then_some(End::Said);
-    }
+fn on_message(relay: &mut Relay, message: Message) -> Line {
     match message {
+        Message::Close(_) => return Line::Ends,
+        // What crosses our own close counts for nothing.
+        _ if relay.is_closing() => {}
         Message::Text(text) => relay.on_text(text.as_str()),
         Message::Binary(bytes) => relay.on_binary(&bytes, Instant::now()),
         Message::Ping(_) | Message::Pong(_) => {}
-        Message::Close(_) => return Some(End::Gone),
     }
-    None
-}
-
-fn on_event(
-    relay: &mut Relay,
-    event: KeeperEvent,
-    attachment: &Attachment,
-    presence: &watch::Receiver<Presence>,
-) {
-    match event {
-        KeeperEvent::Output { seq, bytes, .. } => relay.on_output(seq, &bytes, Instant::now()),
-        KeeperEvent::Control(message, _) => {
-            let writer = writer_of(&presence.borrow());
-            let wrote = relay.is_writer();
-            relay.on_keeper(message, writer);
-            if wrote && !relay.is_writer() {
-                attachment.client.set_writer(Types::No);
-            }
-        }
-    }
+    Line::Stays
 }
 
 /// Tells the client why nothing comes any more: the keeper died, or gave its place to another
