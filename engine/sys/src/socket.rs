@@ -17,6 +17,8 @@ use crate::{Error, Result};
 /// Most descriptors in one packet.
 pub const MAX_DESCRIPTORS: usize = 4;
 
+const BACKLOG: i32 = 16;
+
 /// A packet that was received into the caller's buffer.
 #[derive(Debug)]
 pub struct Received {
@@ -106,8 +108,14 @@ pub fn listen_at(path: &Path) -> Result<OwnedFd> {
     let socket = open(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     let address = SocketAddrUnix::new(path).map_err(Error::of("bind", show))?;
     bind(&socket, &address).map_err(Error::of("bind", show))?;
-    listen(&socket, 16).map_err(Error::of("listen", show))?;
+    listen(&socket, BACKLOG).map_err(Error::of("listen", show))?;
     Ok(socket)
+}
+
+/// Makes the calling process the one that clients see as the peer of a listening socket, after a
+/// fork.
+pub fn take_listener(listener: impl AsFd) -> Result<()> {
+    listen(listener, BACKLOG).map_err(Error::of("listen", String::new))
 }
 
 /// Accepts a connection.

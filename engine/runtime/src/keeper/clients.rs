@@ -42,7 +42,7 @@ pub(crate) struct Clients {
 /// What the clients have asked for in one turn.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) wanted: Vec<Ask>,
     /// The newest size.
     pub(crate) size: Option<WindowSize>,
     /// Whether input came.
@@ -138,10 +138,10 @@ impl Clients {
                 let copies = descriptors
                     .iter()
                     .map(|fd| {
-                        rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(casemate_sys::Error::of(
-                            "fcntl",
-                            || "F_DUPFD_CLOEXEC".to_owned(),
-                        ))
+                        rustix::io::fcntl_dupfd_cloexec(fd, 3)
+                            .map_err(casemate_sys::Error::of("fcntl", || {
+                                "F_DUPFD_CLOEXEC".to_owned()
+                            }))
                     })
                     .collect::<Result<Vec<_>>>()?;
                 client.tell_last(message, copies);
@@ -217,16 +217,14 @@ impl Clients {
         let mut first_gone = false;
         let tickets = &mut self.tickets;
         self.all.retain(|client| {
-            if client.gone {
-                if let Some(attached) = &client.attached {
-                    if let Some(ticket) = tickets.get(attached.ticket) {
-                        ticket.unused_since = Some(now);
-                    }
-                } else if client.launcher {
-                    first_gone = true;
-                }
+            if !client.gone {
+                return true;
             }
-            !client.gone
+            match &client.attached {
+                Some(attached) => tickets.leave(attached.ticket, now),
+                None => first_gone |= client.launcher,
+            }
+            false
         });
         if first_gone {
             self.first_expected = false;
@@ -273,7 +271,7 @@ impl Clients {
             }
             ToKeeper::Signal { name } => {
                 require_writer(client)?;
-                turn.asks.asks.push(match name {
+                turn.asks.wanted.push(match name {
                     SignalName::Int => Ask::Signal(INT),
                     SignalName::Term => Ask::Signal(TERM),
                     SignalName::Hup => Ask::Signal(signal::HUP),
@@ -284,7 +282,7 @@ impl Clients {
                 require_writer(client)?;
                 turn.input.close();
             }
-            ToKeeper::Cancel { by } => turn.asks.asks.push(Ask::Cancel(by)),
+            ToKeeper::Cancel { by } => turn.asks.wanted.push(Ask::Cancel(by)),
             ToKeeper::Collected => {
                 if !client.told {
                     return Err(KeeperError::State);
@@ -306,9 +304,7 @@ impl Clients {
         if client.attached.is_some() {
             return Err(KeeperError::State);
         }
-        let (start, end) = turn
-            .ring
-            .map_or((0, 0), |ring| (ring.start(), ring.end()));
+        let (start, end) = turn.ring.map_or((0, 0), |ring| (ring.start(), ring.end()));
         let (ticket, seq) = match resume {
             None => {
                 let ticket = self.tickets.issue().map_err(|error| {
@@ -376,12 +372,10 @@ impl Clients {
         match mode {
             AttachMode::Write if self.writer_acked().is_some() => AttachMode::Read,
             AttachMode::TakeOver => {
-                for client in &mut self.all {
-                    if client.writes() {
-                        client.tell(&FromKeeper::TakenOver);
-                        if let Some(attached) = &mut client.attached {
-                            attached.mode = AttachMode::Read;
-                        }
+                for client in self.all.iter_mut().filter(|client| client.writes()) {
+                    client.tell(&FromKeeper::TakenOver);
+                    if let Some(attached) = &mut client.attached {
+                        attached.mode = AttachMode::Read;
                     }
                 }
                 mode

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use casemate_bundles::{Limits, LimitSupport};
+use casemate_bundles::{LimitSupport, Limits};
 use casemate_protocol::Usage;
 use casemate_sys::cgroup::{Group, Hierarchy, hierarchies};
 use casemate_sys::{Error, Result};

@@ -26,18 +26,16 @@ use casemate_bundles::{
 use casemate_protocol::{ExitRecord, FromKeeper, LaunchError, StreamTotals};
 use casemate_sys::dir::{Dir, Owner};
 use casemate_sys::{Error, Result, mount, socket};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-
 use clients::Clients;
 use groups::{Groups, Parents};
 use report::Reports;
 use roots::Roots;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+pub(crate) use session::Facts as KeeperFacts;
 use session::{Facts, Finished, Output, Session};
 use stage::{IdMaps, Stage, StageError};
 use start::{Running, StartError, Wiring};
-
-pub(crate) use session::Facts as KeeperFacts;
 
 /// Name of the keeper's socket in the stage.
 pub(crate) const SOCKET: &str = "keeper.sock";
@@ -66,6 +64,8 @@ pub(crate) struct Order {
     pub(crate) id_maps: IdMaps,
     /// The stage, opened and locked by the spawner in the host's view of the mounts.
     pub(crate) host_stage: OwnedFd,
+    /// The keeper's socket in the stage, so that it can be connected to from the start.
+    pub(crate) listener: OwnedFd,
     /// The launching client.
     pub(crate) client: OwnedFd,
     /// Locks that last as long as the keeper.
@@ -141,7 +141,7 @@ pub(crate) fn run(order: Order, around: Surroundings<'_>) -> u8 {
 }
 
 /// An error with its causes, for the log.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -170,11 +170,11 @@ fn keep(order: Order, around: Surroundings<'_>) -> std::result::Result<(), Keepe
         payload,
         id_maps,
         host_stage: _locked,
+        listener,
         client,
         locks: _held,
     } = order;
-    let stage_path: &Path = placement.stage.as_ref();
-    let listener = socket::listen_at(&stage_path.join(SOCKET)).map_err(call("socket"))?;
+    socket::take_listener(&listener).map_err(call("socket"))?;
     let keeper = Keeper {
         around,
         facts,
@@ -249,7 +249,8 @@ impl Keeper<'_> {
         bundle_dir
             .write_new(Path::new(effective::FILE), &config)
             .map_err(call("bundle"))?;
-        let reports = Reports::open(&bundle_dir, Path::new(file::REPORT)).map_err(call("report"))?;
+        let reports =
+            Reports::open(&bundle_dir, Path::new(file::REPORT)).map_err(call("report"))?;
         clock.lap("bundle");
         let groups = self
             .around

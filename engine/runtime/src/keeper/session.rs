@@ -187,17 +187,6 @@ struct Resize {
     pending: Option<WindowSize>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Source {
-    Init,
-    Report,
-    Events,
-    Output(usize),
-    Input,
-    Listener,
-    Client(usize),
-}
-
 impl<'a> Session<'a> {
     pub(crate) fn new(
         facts: &'a Facts,
@@ -286,31 +275,28 @@ impl<'a> Session<'a> {
             }
         });
         let reading = self.may_read();
-        let mut sources = vec![Source::Report];
+        // Every source is tried after each wake-up: the descriptors only end the wait.
         let mut fds = vec![PollFd::new(self.reports.fifo(), PollFlags::IN)];
-        let mut add = |source, fd, flags| {
-            sources.push(source);
-            fds.push(PollFd::from_borrowed_fd(fd, flags));
-        };
+        let mut add = |fd, flags| fds.push(PollFd::from_borrowed_fd(fd, flags));
         if self.init_ended.is_none() {
-            add(Source::Init, self.init.as_fd(), PollFlags::IN);
+            add(self.init.as_fd(), PollFlags::IN);
         }
         if matches!(self.phase, Phase::Killed(_)) {
-            add(Source::Events, self.events.as_fd(), PollFlags::PRI);
+            add(self.events.as_fd(), PollFlags::PRI);
         }
         if reading {
-            for (at, (_, fd)) in self.outputs.iter().enumerate() {
-                add(Source::Output(at), fd.as_fd(), PollFlags::IN);
+            for (_, fd) in &self.outputs {
+                add(fd.as_fd(), PollFlags::IN);
             }
         }
         if let Some(fd) = self.input.wanted() {
-            add(Source::Input, fd.as_fd(), PollFlags::OUT);
+            add(fd.as_fd(), PollFlags::OUT);
         }
-        add(Source::Listener, self.clients.listener().as_fd(), PollFlags::IN);
-        for (at, client) in self.clients.all().iter().enumerate() {
+        add(self.clients.listener().as_fd(), PollFlags::IN);
+        for client in self.clients.all() {
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, client.blocked);
-            add(Source::Client(at), client.socket().as_fd(), flags);
+            add(client.socket().as_fd(), flags);
         }
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -412,12 +398,9 @@ impl<'a> Session<'a> {
 
     fn serve(&mut self) -> Result<()> {
         self.clients.accept(self.facts.supervision.grace_ms)?;
-        let asks = self.clients.serve(
-            self.facts,
-            &mut self.input,
-            self.output.ring(),
-            self.size,
-        );
+        let asks = self
+            .clients
+            .serve(self.facts, &mut self.input, self.output.ring(), self.size);
         if asks.typed {
             self.activity = Instant::now();
         }
@@ -429,7 +412,7 @@ impl<'a> Session<'a> {
         if self.clients.viewers() > 0 {
             self.activity = Instant::now();
         }
-        for ask in asks.asks {
+        for ask in asks.wanted {
             match ask {
                 Ask::Signal(number) => self.signal(number),
                 Ask::Cancel(by) => {
@@ -527,9 +510,7 @@ impl<'a> Session<'a> {
         }
         if due(self.deadline()) {
             self.end(ExitReason::TimedOut, TERM, TIMEOUT_GRACE);
-        } else if due(self.idle_at()) {
-            self.end(ExitReason::IdleTimedOut, signal::HUP, CANCEL_GRACE);
-        } else if due(self.grace_at()) {
+        } else if due(self.idle_at()) || due(self.grace_at()) {
             self.end(ExitReason::IdleTimedOut, signal::HUP, CANCEL_GRACE);
         }
         match self.phase {

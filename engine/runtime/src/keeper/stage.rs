@@ -103,22 +103,16 @@ impl<'a> Stage<'a> {
     fn step(&self, step: &StageStep) -> Result<()> {
         match step {
             StageStep::Directory { path, owner, mode } => {
-                {
                 let (dir, below) = self.place(path)?;
                 dir.make_dir(below, *mode, own(*owner))
             }
-            }
             StageStep::File { path, owner, mode } => {
-                {
                 let (dir, below) = self.place(path)?;
                 dir.make_file(below, *mode, own(*owner))
             }
-            }
             StageStep::Fifo { path, owner, mode } => {
-                {
                 let (dir, below) = self.place(path)?;
                 dir.make_fifo(below, *mode, own(*owner))
-            }
             }
             StageStep::Device {
                 path,
@@ -273,7 +267,11 @@ impl<'a> Stage<'a> {
         let made = match kind {
             ProjectionKind::Directory => root.ensure_dirs(below, 0o755, owner),
             ProjectionKind::File => {
-                root.ensure_dirs(below.parent().unwrap_or(Path::new("")), 0o755, owner)?;
+                root.ensure_dirs(
+                    below.parent().unwrap_or_else(|| Path::new("")),
+                    0o755,
+                    owner,
+                )?;
                 root.make_file(below, 0o644, owner)
             }
         };
@@ -301,7 +299,7 @@ impl<'a> Stage<'a> {
         if found == flags {
             Ok(())
         } else {
-            let what = format!("{below:?}: {found:?} instead of {flags:?}");
+            let what = format!("{}: {found:?} instead of {flags:?}", below.display());
             Err(Error::new("statfs", what, Errno::INVAL))
         }
     }
@@ -331,7 +329,11 @@ impl<'a> Stage<'a> {
     fn below<'p>(&self, path: &'p HostPath) -> Result<&'p Path> {
         path.below(self.path).map(Path::new).ok_or_else(|| {
             let outside = PathBuf::from(path.as_str());
-            Error::new("openat2", format!("{}: outside", outside.display()), Errno::XDEV)
+            Error::new(
+                "openat2",
+                format!("{}: outside", outside.display()),
+                Errno::XDEV,
+            )
         })
     }
 }

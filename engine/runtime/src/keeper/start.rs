@@ -108,10 +108,7 @@ pub(crate) fn create(
     let pid = container
         .pid()
         .and_then(|pid| Pid::from_raw(pid.as_raw()))
-        .ok_or(StartError::Call {
-            step: "create",
-            source: Error::new("clone3", "no process", Errno::SRCH),
-        })?;
+        .ok_or_else(|| call("create")(Error::new("clone3", "no process", Errno::SRCH)))?;
     // The record of a sandbox lives in the keeper; libcontainer's copy is not needed to be exact.
     container.set_systemd(false);
     let init = pidfd_open(pid).map_err(call("pidfd"))?;
@@ -287,7 +284,8 @@ impl Ends {
             .map(|(_, fd)| fd)
             .chain(&streams.input)
         {
-            rustix::io::ioctl_fionbio(fd, true).map_err(Error::of("ioctl", || "FIONBIO".to_owned()))?;
+            rustix::io::ioctl_fionbio(fd, true)
+                .map_err(Error::of("ioctl", || "FIONBIO".to_owned()))?;
         }
         Ok(streams)
     }

@@ -82,6 +82,13 @@ impl Tickets {
             .map(|(_, ticket)| ticket)
     }
 
+    /// Says that the ticket's connection is gone.
+    pub(crate) fn leave(&mut self, name: u64, now: Instant) {
+        if let Some(ticket) = self.get(name) {
+            ticket.unused_since = Some(now);
+        }
+    }
+
     /// The token's text, for the client alone.
     pub(crate) fn token(&self, name: u64) -> Option<String> {
         let (_, ticket) = self.all.iter().find(|(found, _)| *found == name)?;
@@ -97,8 +104,9 @@ impl Tickets {
 
 impl Ticket {
     fn text(&self) -> String {
-        self.secret.iter().map(|byte| hex(byte >> 4)).zip(self.secret.iter().map(|byte| hex(byte & 15)))
-            .flat_map(|(high, low)| [high, low])
+        self.secret
+            .iter()
+            .flat_map(|byte| [hex(byte >> 4), hex(byte & 15)])
             .collect()
     }
 }

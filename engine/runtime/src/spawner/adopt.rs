@@ -5,7 +5,7 @@ use std::path::Path;
 
 use casemate_bundles::ContainerId;
 use casemate_sys::dir::Dir;
-use casemate_sys::process::{Pid, pidfd_open};
+use casemate_sys::process::pidfd_open;
 use casemate_sys::socket::{connect_to, peer};
 use casemate_sys::{Error, Result};
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -65,7 +65,7 @@ impl Spawner {
         }
         let path = Path::new(self.run_dir_path.as_str()).join(id).join(SOCKET);
         let pid = peer(connect_to(&path)?)?.pid;
-        let pidfd = pidfd_open(Pid::from(pid))?;
+        let pidfd = pidfd_open(pid)?;
         // The number is that of the keeper only if the lock was still held afterwards.
         Ok(if is_dead()? { None } else { Some(pidfd) })
     }

@@ -10,13 +10,13 @@ use casemate_bundles::{
 use casemate_protocol::{LaunchError, LaunchRequest};
 use casemate_sys::dir::Owner;
 use casemate_sys::process::{self, Fork};
-use casemate_sys::{Error, memfd};
+use casemate_sys::{Error, memfd, socket};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::place::{self, engine};
 use super::{Known, Spawner, malformed};
-use crate::keeper::{self, Account, KeeperFacts, Order};
+use crate::keeper::{self, Account, KeeperFacts, Order, SOCKET};
 
 /// Largest launch request.
 const MAX_REQUEST: usize = 8 << 20;
@@ -58,8 +58,8 @@ impl Spawner {
         let (slice, slice_lock) = self.slices.choose(request.ids)?;
         let placed = place::place(self, &request.plan, slice)?;
         let bundle = self.compile(&request, &placed.placement)?;
-        let stage_plan: StagePlan = serde_json::from_slice(&bundle.stage)
-            .map_err(|_ours| engine("stage plan", 0))?;
+        let stage_plan: StagePlan =
+            serde_json::from_slice(&bundle.stage).map_err(|_ours| engine("stage plan", 0))?;
         let id_maps = self.id_maps.of(&stage_plan).map_err(failed("idmap"))?;
         let payload = payload(&bundle, slice)?;
         let host_stage = self.make_stage(&id, slice)?;
@@ -68,7 +68,14 @@ impl Spawner {
             enforcement: bundle.enforcement.clone(),
         };
         let prepared = place::make_changes(&self.root_dir, &placed.placement)
-            .map_err(failed("changes"));
+            .and_then(|()| {
+                socket::listen_at(&Path::new(placed.placement.stage.as_str()).join(SOCKET))
+            })
+            .map_err(failed("stage"));
+        let listener = match prepared {
+            Ok(listener) => listener,
+            Err(error) => return Err(self.undo(&id, error)),
+        };
         let order = Order {
             facts: KeeperFacts {
                 id: id.clone(),
@@ -85,18 +92,21 @@ impl Spawner {
             payload,
             id_maps,
             host_stage,
+            listener,
             client,
             locks: slice_lock.into_iter().chain([placed.base_lock]).collect(),
         };
-        match prepared.and_then(|()| self.fork(&id, order)) {
+        match self.fork(&id, order) {
             Ok(()) => Ok(launched),
-            Err(error) => {
-                if let Err(error) = self.clean_up(&id) {
-                    tracing::error!(%id, %error, "a failed launch left something");
-                }
-                Err(error)
-            }
+            Err(error) => Err(self.undo(&id, error)),
         }
+    }
+
+    fn undo(&self, id: &str, error: LaunchError) -> LaunchError {
+        if let Err(error) = self.clean_up(id) {
+            tracing::error!(%id, %error, "a failed launch left something");
+        }
+        error
     }
 
     fn compile(
@@ -104,8 +114,8 @@ impl Spawner {
         request: &LaunchRequest,
         placement: &Placement,
     ) -> Result<Bundle, LaunchError> {
-        let bundle = compile(&request.plan, placement, &self.support).map_err(|error| {
-            match error {
+        let bundle =
+            compile(&request.plan, placement, &self.support).map_err(|error| match error {
                 CompileError::Refused(refusal) => LaunchError::Refused {
                     code: refusal.code.to_string(),
                     message: refusal.message,
@@ -114,8 +124,7 @@ impl Spawner {
                     component,
                     hint: "run `casemate doctor` for what is missing on this host".to_owned(),
                 },
-            }
-        })?;
+            })?;
         verify(&bundle, &request.plan, placement, &self.support).map_err(|violation| {
             tracing::error!(%violation, "the compiled bundle breaks a rule");
             LaunchError::Violation {

@@ -18,7 +18,6 @@ use casemate_sys::socket::{self, Received, Wait};
 use casemate_sys::{Error, Result, process};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-
 pub(crate) use slices::Block;
 use slices::Slices;
 
@@ -32,7 +31,7 @@ const MAX_MESSAGE: usize = 64 * 1024;
 /// What a spawner is started with.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Descriptor of the inherited SOCK_SEQPACKET socket
+    /// Descriptor of the inherited packet socket
     #[arg(long, value_name = "N")]
     socket_fd: i32,
     /// Directory of the store
@@ -89,7 +88,7 @@ pub(crate) struct Spawner {
     keepers: BTreeMap<String, Known>,
     queue: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
     /// Held while this is the service's spawner.
-    _lock: Option<OwnedFd>,
+    lock: Option<OwnedFd>,
 }
 
 /// Runs a spawner until its socket closes. Keepers live on.
@@ -105,7 +104,11 @@ pub(crate) fn run(options: Options) -> Result<()> {
         tracing::debug!(%error, "keeps its session");
     }
     match Spawner::open(options, &socket) {
-        Ok(mut spawner) => spawner.serve(),
+        Ok(mut spawner) => {
+            // The spawner's copy is the only one, so that a keeper can close it.
+            drop(socket);
+            spawner.serve()
+        }
         Err(error) => {
             tracing::error!(%error, "spawner cannot start");
             let unable = FromSpawner::Unable {
@@ -130,19 +133,19 @@ pub(crate) fn run(options: Options) -> Result<()> {
 /// where it was one of the standard streams.
 fn inherit(number: i32) -> Result<OwnedFd> {
     let this = process::pidfd_open(process::id())?;
-    let copy = rustix::process::pidfd_getfd(
-        &this,
-        number,
-        rustix::process::PidfdGetfdFlags::empty(),
-    )
-    .map_err(Error::of("pidfd_getfd", || number.to_string()))?;
+    let copy =
+        rustix::process::pidfd_getfd(&this, number, rustix::process::PidfdGetfdFlags::empty())
+            .map_err(Error::of("pidfd_getfd", || number.to_string()))?;
     let kind = rustix::net::sockopt::socket_type(&copy)
         .map_err(Error::of("getsockopt", || number.to_string()))?;
     if kind != rustix::net::SocketType::SEQPACKET {
         return Err(Error::new("getsockopt", "not SOCK_SEQPACKET", Errno::INVAL));
     }
     rustix::io::ioctl_fionbio(&copy, false).map_err(Error::of("ioctl", || "FIONBIO".to_owned()))?;
-    for stream in [casemate_sys::descriptor::Standard::Input, casemate_sys::descriptor::Standard::Output] {
+    for stream in [
+        casemate_sys::descriptor::Standard::Input,
+        casemate_sys::descriptor::Standard::Output,
+    ] {
         let null = rustix::fs::open(
             "/dev/null",
             rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
@@ -178,9 +181,9 @@ impl Spawner {
         };
         let parents = Parents::open()?;
         let slices = Slices::open(&run_dir, ids)?;
-        let scratch = run_dir_path.join("slices").map_err(|_too_long| {
-            Error::new("open", "run directory", Errno::NAMETOOLONG)
-        })?;
+        let scratch = run_dir_path
+            .join("slices")
+            .map_err(|_too_long| Error::new("open", "run directory", Errno::NAMETOOLONG))?;
         let support = support::probe(scratch.as_ref(), ids.trial(), &parents);
         let mut spawner = Self {
             socket: rustix::io::fcntl_dupfd_cloexec(socket, 3)
@@ -206,7 +209,7 @@ impl Spawner {
             support,
             keepers: BTreeMap::new(),
             queue: VecDeque::new(),
-            _lock: lock,
+            lock,
         };
         if shared {
             spawner.adopt()?;
@@ -271,7 +274,10 @@ impl Spawner {
     /// Answers one packet.
     fn request(&mut self, message: &[u8], received: Received) {
         if received.truncated {
-            return self.refuse(0, malformed("the packet is too long or has too many descriptors"));
+            return self.refuse(
+                0,
+                malformed("the packet is too long or has too many descriptors"),
+            );
         }
         match serde_json::from_slice(message) {
             Err(error) => self.refuse(0, malformed(&error.to_string())),
@@ -362,8 +368,7 @@ impl Spawner {
 
     fn flush(&mut self) -> Result<()> {
         while let Some((packet, descriptor)) = self.queue.pop_front() {
-            let borrowed: Vec<BorrowedFd<'_>> =
-                descriptor.iter().map(|fd| fd.as_fd()).collect();
+            let borrowed: Vec<BorrowedFd<'_>> = descriptor.iter().map(|fd| fd.as_fd()).collect();
             match socket::send(&self.socket, &packet, &borrowed, Wait::Never) {
                 Ok(()) => {}
                 Err(error) if error.errno() == Errno::AGAIN => {
@@ -387,7 +392,7 @@ impl Spawner {
         ) {
             self.socket = null;
         }
-        self._lock = None;
+        self.lock = None;
     }
 
     fn surroundings(&self) -> Surroundings<'_> {

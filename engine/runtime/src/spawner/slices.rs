@@ -57,10 +57,9 @@ impl Block {
     }
 
     fn fixed(self, slice: Slice) -> bool {
-        slice
-            .first()
-            .checked_sub(self.first)
-            .is_some_and(|offset| offset.is_multiple_of(Slice::LEN) && offset / Slice::LEN < self.count / 2)
+        slice.first().checked_sub(self.first).is_some_and(|offset| {
+            offset.is_multiple_of(Slice::LEN) && offset / Slice::LEN < self.count / 2
+        })
     }
 }
 
@@ -90,11 +89,11 @@ impl Slices {
                 code: "PLAN_IDS".to_owned(),
                 message: "the slice is not one of the tiles' half of the block".to_owned(),
             }),
-            IdChoice::Pool => self.from_pool(),
+            IdChoice::Pool => self.take_pooled(),
         }
     }
 
-    fn from_pool(&self) -> Result<(Slice, Option<OwnedFd>), LaunchError> {
+    fn take_pooled(&self) -> Result<(Slice, Option<OwnedFd>), LaunchError> {
         for index in self.block.count / 2..self.block.count {
             match self.lock(index) {
                 Ok(Some(lock)) => {
@@ -143,7 +142,16 @@ mod tests {
                 count: 4
             })
         );
-        for bad in ["", "1", "a:2", "65536:1", "0:4", "65536:65535", "4294967295:2", "1:-1"] {
+        for bad in [
+            "",
+            "1",
+            "a:2",
+            "65536:1",
+            "0:4",
+            "65536:65535",
+            "4294967295:2",
+            "1:-1",
+        ] {
             bad.parse::<Block>().expect_err(bad);
         }
     }
@@ -158,7 +166,13 @@ mod tests {
         assert_eq!(one.first(), 100_000 + 2 * 65_536);
         assert_eq!(two.first(), 100_000 + 3 * 65_536);
         let none = slices.choose(IdChoice::Pool).unwrap_err();
-        assert!(matches!(none, LaunchError::Unavailable { component: Component::Ids, .. }));
+        assert!(matches!(
+            none,
+            LaunchError::Unavailable {
+                component: Component::Ids,
+                ..
+            }
+        ));
         drop(lock);
         assert_eq!(slices.choose(IdChoice::Pool).unwrap().0, one);
     }

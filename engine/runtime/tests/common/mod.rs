@@ -1,9 +1,23 @@
 //! A spawner of its own in a temporary directory, with a base made of the host's basic commands.
 #![allow(
-    dead_code,
     clippy::allow_attributes,
-    clippy::missing_docs_in_private_items,
-    reason = "each test program uses its part"
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::panic,
+    clippy::panic_in_result_fn,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    clippy::partial_pub_fields,
+    clippy::unused_trait_names,
+    clippy::let_underscore_must_use,
+    clippy::disallowed_methods,
+    clippy::unnecessary_debug_formatting,
+    missing_debug_implementations,
+    missing_docs,
+    unreachable_pub,
+    unused_assignments,
+    dead_code,
+    reason = "test code: a failed step is a failed test, and each program uses its part"
 )]
 
 use std::collections::BTreeMap;
@@ -159,7 +173,10 @@ impl World {
     }
 
     fn start_in(dir: tempfile::TempDir, shared: bool) -> Self {
-        assert!(rustix::process::geteuid().is_root(), "these tests need root");
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "these tests need root"
+        );
         let base = make_base(dir.path());
         let init = dir.path().join("init");
         std::fs::copy(init_binary(), &init).unwrap();
@@ -605,8 +622,8 @@ fn make_base(dir: &Path) -> Digest {
     }
     std::fs::write(snapshot.join("use"), b"").unwrap();
     let mut files: Vec<PathBuf> = [
-        "dash", "bash", "true", "false", "cat", "echo", "sleep", "id", "head", "tail", "yes", "stty", "setsid",
-        "wc", "ls", "env", "tr", "dd", "seq", "printf", "kill", "readlink",
+        "dash", "bash", "true", "false", "cat", "echo", "sleep", "id", "head", "tail", "yes",
+        "stty", "setsid", "wc", "ls", "env", "tr", "dd", "seq", "printf", "kill", "readlink",
     ]
     .map(|name| Path::new("/usr/bin").join(name))
     .into_iter()
