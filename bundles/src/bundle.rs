@@ -46,69 +46,70 @@ pub struct StagePlan {
     pub steps: Vec<StageStep>,
 }
 
-/// One step of a stage plan. Targets are made and opened by handle, never through a symlink.
+/// One step of a stage plan. Targets are made and opened by handle, never through a symlink. The
+/// tag and the fields stand in the order of their keys: written as they are, they are canonical.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
 pub enum StageStep {
     /// Makes a directory; its parent exists. One that exists already is refused.
     Directory {
-        /// Where.
-        path: HostPath,
-        /// Owner.
-        owner: HostOwner,
         /// Permission bits.
         mode: u32,
+        /// Owner.
+        owner: HostOwner,
+        /// Where.
+        path: HostPath,
     },
     /// Makes an empty regular file, as a mount target.
     File {
-        /// Where.
-        path: HostPath,
-        /// Owner.
-        owner: HostOwner,
         /// Permission bits.
         mode: u32,
+        /// Owner.
+        owner: HostOwner,
+        /// Where.
+        path: HostPath,
     },
     /// Makes a FIFO.
     Fifo {
-        /// Where.
-        path: HostPath,
-        /// Owner.
-        owner: HostOwner,
         /// Permission bits.
         mode: u32,
+        /// Owner.
+        owner: HostOwner,
+        /// Where.
+        path: HostPath,
     },
     /// Makes a character device node.
     Device {
-        /// Where; on a mount without `nodev`.
-        path: HostPath,
         /// Major number.
         major: u32,
         /// Minor number.
         minor: u32,
         /// Permission bits; owned by host root.
         mode: u32,
+        /// Where; on a mount without `nodev`.
+        path: HostPath,
     },
     /// Mounts a tmpfs.
     Tmpfs {
-        /// Where; an existing directory.
-        path: HostPath,
         /// Its size in bytes.
         bytes: u64,
         /// Whether device nodes on it work.
         devices: bool,
+        /// Where; an existing directory.
+        path: HostPath,
     },
     /// Clones a mount tree, private, `nosuid,nodev`, and puts it below the stage.
     Bind {
+        /// How ids on disk are seen; empty for as they are.
+        id_map: Vec<IdMapLine>,
+        /// What the source must be.
+        kind: crate::ProjectionKind,
+        /// Whether it is read-only, with all that is mounted below it.
+        read_only: bool,
         /// What.
         source: HostPath,
         /// Where; an existing directory or file of the same kind.
         target: HostPath,
-        /// What the source must be.
-        kind: crate::ProjectionKind,
-        /// How ids on disk are seen; empty for as they are.
-        id_map: Vec<IdMapLine>,
-        /// Whether it is read-only, with all that is mounted below it.
-        read_only: bool,
     },
     /// Mounts the root overlay: lower is ID-mapped, then one write is tried.
     Overlay {
@@ -116,26 +117,26 @@ pub enum StageStep {
         lower: HostPath,
         /// How the lower's ids are seen.
         lower_map: Vec<IdMapLine>,
+        /// Options besides the three directories, as `key=value` or `key`, in order.
+        options: Vec<String>,
+        /// Where; an existing directory.
+        target: HostPath,
         /// Takes the changes; an existing directory.
         upper: HostPath,
         /// Overlayfs' own; an existing empty directory beside `upper`.
         work: HostPath,
-        /// Where; an existing directory.
-        target: HostPath,
-        /// Options besides the three directories, as `key=value` or `key`, in order.
-        options: Vec<String>,
     },
     /// Makes a directory or an empty file inside the mounted root, as a mount target, with all
     /// missing parents. A symlink on the way, or a thing of the other kind, is refused.
     Target {
-        /// The mounted root.
-        root: HostPath,
-        /// Where inside it, as the payload will see it.
-        path: crate::SandboxPath,
         /// What is made.
         kind: crate::ProjectionKind,
         /// Owner of what had to be made.
         owner: HostOwner,
+        /// Where inside it, as the payload will see it.
+        path: crate::SandboxPath,
+        /// The mounted root.
+        root: HostPath,
     },
 }
 
@@ -143,22 +144,22 @@ pub enum StageStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostOwner {
-    /// User.
-    pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// User.
+    pub uid: u32,
 }
 
 /// One line of an ID-mapped mount, for users and groups alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdMapLine {
+    /// How many.
+    pub count: u32,
     /// First id on disk.
     pub disk: u32,
     /// First id that the kernel sees instead.
     pub kernel: u32,
-    /// How many.
-    pub count: u32,
 }
 
 /// Parses a guard plan document.

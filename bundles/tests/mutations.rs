@@ -906,7 +906,7 @@ const MUTATIONS: &[Mutation] = &[
         R,
         "another base",
         In::Stage,
-        |s| step(s, "step", "overlay")["lower"] = json!("/"),
+        |s| step(s, "action", "overlay")["lower"] = json!("/"),
         Rule::StageOverlay,
     ),
     (
@@ -914,7 +914,7 @@ const MUTATIONS: &[Mutation] = &[
         "a base that is not mapped",
         In::Stage,
         |s| {
-            step(s, "step", "overlay")["lower_map"] = json!([]);
+            step(s, "action", "overlay")["lower_map"] = json!([]);
         },
         Rule::StageOverlay,
     ),
@@ -925,7 +925,7 @@ const MUTATIONS: &[Mutation] = &[
         |s| {
             push(
                 &mut s["steps"],
-                json!({"step": "directory", "path": "/etc/x",
+                json!({"action": "directory", "path": "/etc/x",
             "owner": {"uid": 0, "gid": 0}, "mode": 365}),
             );
         },
@@ -938,7 +938,7 @@ const MUTATIONS: &[Mutation] = &[
         |s| {
             push(
                 &mut s["steps"],
-                json!({"step": "directory",
+                json!({"action": "directory",
             "path": "/run/casemate/k2v9c0a1b2d3/view/apps/secret",
             "owner": {"uid": 0, "gid": 0}, "mode": 365}),
             );
@@ -970,7 +970,7 @@ const MUTATIONS: &[Mutation] = &[
         |s| {
             push(
                 &mut s["steps"],
-                json!({"step": "device",
+                json!({"action": "device",
             "path": "/run/casemate/k2v9c0a1b2d3/bundle/sda", "major": 8, "minor": 0,
             "mode": 438}),
             );
@@ -990,14 +990,14 @@ const MUTATIONS: &[Mutation] = &[
         P,
         "an upper without limit",
         In::Stage,
-        |s| step(s, "step", "tmpfs")["bytes"] = json!(0),
+        |s| step(s, "action", "tmpfs")["bytes"] = json!(0),
         Rule::StageStep,
     ),
     (
         P,
         "devices in the upper",
         In::Stage,
-        |s| step(s, "step", "tmpfs")["devices"] = json!(true),
+        |s| step(s, "action", "tmpfs")["devices"] = json!(true),
         Rule::StageStep,
     ),
     (
@@ -1008,7 +1008,7 @@ const MUTATIONS: &[Mutation] = &[
             s["steps"]
                 .as_array_mut()
                 .unwrap()
-                .retain(|step| step["step"] != "overlay" && step["step"] != "target");
+                .retain(|step| step["action"] != "overlay" && step["action"] != "target");
         },
         Rule::StageOverlay,
     ),

@@ -36,33 +36,34 @@ pub enum GuardTier {
     Process,
 }
 
-/// Everything the init enforces, in the order in which it does so.
+/// Everything the init enforces. Fields stand in the order of their keys: written as they are, the
+/// text is canonical.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuardPlan {
-    /// Always [`VERSION`].
-    pub version: u32,
-    /// The tier; also selects nothing by itself: every consequence is written out below.
-    pub tier: GuardTier,
-    /// Absolute working directory of the payload.
-    pub cwd: String,
-    /// The payload's user id in the sandbox.
-    pub uid: u32,
-    /// The payload's group id in the sandbox.
-    pub gid: u32,
-    /// Whether `user.max_user_namespaces` and `user.max_mnt_namespaces` become 0
-    /// (`namespaces(7)`, `/proc/sys/user`).
-    pub namespace_ceilings: bool,
     /// Capabilities in bounding, permitted and effective set, sorted, as `CAP_…`; inheritable and
     /// ambient are always empty (`capabilities(7)`).
     pub capabilities: Vec<String>,
-    /// Whether `PR_SET_NO_NEW_PRIVS` is set.
-    pub no_new_privs: bool,
+    /// Absolute working directory of the payload.
+    pub cwd: String,
+    /// The payload's group id in the sandbox.
+    pub gid: u32,
     /// The Landlock ruleset; `None` where the tier restricts nothing by it (an administrator with
     /// nesting and a network of their own) or the host lacks Landlock and the profile may go on.
     pub landlock: Option<Landlock>,
+    /// Whether `user.max_user_namespaces` and `user.max_mnt_namespaces` become 0
+    /// (`namespaces(7)`, `/proc/sys/user`).
+    pub namespace_ceilings: bool,
+    /// Whether `PR_SET_NO_NEW_PRIVS` is set.
+    pub no_new_privs: bool,
     /// The seccomp program.
     pub seccomp: Seccomp,
+    /// The tier; also selects nothing by itself: every consequence is written out below.
+    pub tier: GuardTier,
+    /// The payload's user id in the sandbox.
+    pub uid: u32,
+    /// Always [`VERSION`].
+    pub version: u32,
 }
 
 /// A Landlock ruleset (`landlock(7)`).
@@ -73,23 +74,23 @@ pub struct Landlock {
     pub handled_fs: Vec<FsRight>,
     /// Handled TCP rights; with no rule for them every bind or connect is denied.
     pub handled_net: Vec<NetRight>,
-    /// Scopes.
-    pub scoped: Vec<LandlockScope>,
     /// What is allowed below which path, in order; a path that does not exist is skipped only when
     /// `optional`.
     pub rules: Vec<LandlockRule>,
+    /// Scopes.
+    pub scoped: Vec<LandlockScope>,
 }
 
 /// One allow rule below one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LandlockRule {
-    /// Absolute path inside the sandbox.
-    pub path: String,
     /// Rights; directory-only rights are dropped by the init where the path is a file.
     pub allow: Vec<FsRight>,
     /// Whether an absent path is skipped instead of refused.
     pub optional: bool,
+    /// Absolute path inside the sandbox.
+    pub path: String,
 }
 
 /// `LANDLOCK_ACCESS_FS_*`, in bit order.
