@@ -5,6 +5,7 @@
 mod keeper;
 mod oci;
 mod spawner;
+mod stage;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
@@ -31,6 +32,9 @@ struct Arguments {
 enum Command {
     /// Serve launch requests on an inherited socket
     Spawner(spawner::Options),
+    /// Mount a bundle on its own
+    #[command(subcommand)]
+    Stage(stage::Command),
     #[command(flatten)]
     Oci(oci::Command),
 }
@@ -47,6 +51,9 @@ fn main() -> ExitCode {
         Command::Spawner(options) => spawner::run(options)
             .map(|()| 0)
             .map_err(|error| error.to_string()),
+        Command::Stage(command) => stage::run(command)
+            .map(|()| 0)
+            .map_err(|error| keeper::chain(&error)),
         Command::Oci(command) => {
             oci::dispatch(&arguments.global, command).map_err(|error| keeper::chain(&error))
         }

@@ -117,7 +117,7 @@ fn a_flood_keeps_head_and_tail_with_exact_counts() {
     let bytes: u64 = 1 << 30;
     let script =
         format!("echo first; head -c {bytes} /dev/zero; head -c {bytes} /dev/zero >&2; echo last");
-    let ended = world.run(&Ask::sh(&script).timeout(Duration::from_secs(120)));
+    let ended = world.run(&Ask::sh(&script).timeout(Duration::from_mins(2)));
     assert_eq!(ended.record.reason, exited(0));
     assert_eq!(ended.record.stdout.bytes, bytes + 11);
     assert_eq!(ended.record.stderr.bytes, bytes);

@@ -9,7 +9,7 @@ use casemate_protocol::{
     AttachMode, FromKeeper, KeeperError, LaunchError, Resume, SignalName, ToKeeper,
 };
 use casemate_sys::socket::{accept, peer};
-use casemate_sys::{Result, signal};
+use casemate_sys::{Error, Result, signal};
 use rustix::io::Errno;
 
 use super::client::{Attached, Client};
@@ -133,17 +133,13 @@ impl Clients {
 
     /// Sets the message that follows all output of each client, with copies of the descriptors.
     pub(crate) fn tell_end(&mut self, message: &FromKeeper, descriptors: &[OwnedFd]) -> Result<()> {
+        let copy = |fd: &OwnedFd| {
+            rustix::io::fcntl_dupfd_cloexec(fd, 3)
+                .map_err(Error::of("fcntl", || "F_DUPFD_CLOEXEC".to_owned()))
+        };
         for client in &mut self.all {
             if client.attached.is_some() && !client.told {
-                let copies = descriptors
-                    .iter()
-                    .map(|fd| {
-                        rustix::io::fcntl_dupfd_cloexec(fd, 3)
-                            .map_err(casemate_sys::Error::of("fcntl", || {
-                                "F_DUPFD_CLOEXEC".to_owned()
-                            }))
-                    })
-                    .collect::<Result<Vec<_>>>()?;
+                let copies = descriptors.iter().map(copy).collect::<Result<_>>()?;
                 client.tell_last(message, copies);
             }
         }

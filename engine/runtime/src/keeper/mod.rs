@@ -429,7 +429,7 @@ fn hand_over(output: Output) -> Result<HandedOver> {
     }
 }
 
-fn write_bundle(dir: &Dir, bundle: &Bundle) -> Result<()> {
+pub(crate) fn write_bundle(dir: &Dir, bundle: &Bundle) -> Result<()> {
     dir.write_new(Path::new(file::CONFIG), &bundle.config)?;
     dir.write_new(Path::new(file::STAGE), &bundle.stage)?;
     // Read by the guard init, which is nobody on the host.

@@ -50,7 +50,6 @@ pub(crate) struct Create {
     console_socket: Option<PathBuf>,
     /// Accepted for compatibility: the guard init joins a keyring of its own in any case
     #[arg(long)]
-    #[expect(dead_code, reason = "accepted and without effect")]
     no_new_keyring: bool,
 }
 

@@ -2,7 +2,7 @@
 //! is compiled, verified and placed here, and each sandbox is handed to a keeper by a fork.
 
 mod adopt;
-mod id_maps;
+pub(crate) mod id_maps;
 mod launch;
 mod place;
 mod slices;

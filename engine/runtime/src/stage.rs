@@ -1,0 +1,233 @@
+//! `casemate-runtime stage up|down`: mounts a bundle on its own, so that any OCI runtime runs it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use casemate_bundles::{
+    BUNDLE_DIR, Bundle, Digest, Enforcement, HostPath, HostSupport, LaunchPlan, Placement, Profile,
+    StagePlan, Upper, Violation, WorkspaceView, file, verify,
+};
+use casemate_sys::dir::Dir;
+use casemate_sys::mount;
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+
+use crate::keeper::roots::Roots;
+use crate::keeper::stage::{Stage, StageError};
+use crate::keeper::{remove_changes, write_bundle};
+use crate::spawner::id_maps::Cache;
+
+/// What the documents were compiled from, beside them.
+const RECORD: &str = "plan.json";
+
+/// Verbs of `stage`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Verify a bundle, then mount its root and projections in this mount namespace
+    Up(Options),
+    /// Take the mounts and what was written in them away
+    Down(Options),
+}
+
+/// Which bundle.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The directory of the bundle, absolute
+    dir: String,
+    /// Directory of the bases
+    #[arg(long, value_name = "DIR")]
+    root: String,
+}
+
+/// Why a bundle was not mounted or not taken down.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A path of the command line.
+    #[error("{0:?} is not an absolute, normalised path")]
+    Path(String),
+    /// A document of the bundle.
+    #[error("cannot read {file} of the bundle")]
+    Read {
+        /// Which.
+        file: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A document of the bundle.
+    #[error("{file} of the bundle does not parse")]
+    Parse {
+        /// Which.
+        file: &'static str,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The documents do not do what the plan says.
+    #[error("the bundle does not obey its plan")]
+    Verify(#[source] Violation),
+    /// The documents are not those that were compiled.
+    #[error("the bundle was changed: its digest is another")]
+    Digest,
+    /// It was compiled for another directory.
+    #[error("the bundle belongs elsewhere: compile it for this directory")]
+    Elsewhere,
+    /// A step of the stage plan.
+    #[error("the bundle was not mounted")]
+    Step(#[source] StageError),
+    /// A call around the stage.
+    #[error("cannot {operation}")]
+    System {
+        /// What for.
+        operation: &'static str,
+        /// Why.
+        #[source]
+        source: casemate_sys::Error,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    plan: LaunchPlan,
+    placement: Placement,
+    host: HostSupport,
+    digest: Digest,
+    enforcement: Enforcement,
+}
+
+/// Does it.
+pub(crate) fn run(command: Command) -> Result<(), Error> {
+    match command {
+        Command::Up(options) => up(&options),
+        Command::Down(options) => down(&options),
+    }
+}
+
+fn path(text: &str) -> Result<HostPath, Error> {
+    HostPath::parse(text).map_err(|_not_absolute| Error::Path(text.to_owned()))
+}
+
+fn call(operation: &'static str) -> impl FnOnce(casemate_sys::Error) -> Error {
+    move |source| Error::System { operation, source }
+}
+
+fn read(dir: &HostPath, file: &'static str) -> Result<Vec<u8>, Error> {
+    let path = PathBuf::from(dir.as_str()).join(file);
+    fs::read(path).map_err(|source| Error::Read { file, source })
+}
+
+fn record(dir: &HostPath) -> Result<Record, Error> {
+    let record: Record =
+        serde_json::from_slice(&read(dir, RECORD)?).map_err(|source| Error::Parse {
+            file: RECORD,
+            source,
+        })?;
+    if record.placement.stage == *dir {
+        Ok(record)
+    } else {
+        Err(Error::Elsewhere)
+    }
+}
+
+fn up(options: &Options) -> Result<(), Error> {
+    let dir = path(&options.dir)?;
+    let Record {
+        plan,
+        placement,
+        host,
+        digest,
+        enforcement,
+    } = record(&dir)?;
+    let bundle = Bundle {
+        config: read(&dir, file::CONFIG)?,
+        guard: read(&dir, file::GUARD)?,
+        stage: read(&dir, file::STAGE)?,
+        digest: digest.clone(),
+        enforcement,
+    };
+    let proof = verify(&bundle, &plan, &placement, &host).map_err(Error::Verify)?;
+    if *proof.digest() != digest {
+        return Err(Error::Digest);
+    }
+    let stage_plan: StagePlan =
+        serde_json::from_slice(&bundle.stage).map_err(|source| Error::Parse {
+            file: file::STAGE,
+            source,
+        })?;
+    let roots = Roots::new(sources(&plan, path(&options.root)?)).map_err(call("open the sources"))?;
+    let id_maps = Cache::default()
+        .of(&stage_plan)
+        .map_err(call("make the namespaces of ID-mapped mounts"))?;
+    let built = build(&placement, &roots, &id_maps, &stage_plan, &bundle);
+    if built.is_err() {
+        take_down(&placement)?;
+    }
+    built
+}
+
+fn build(
+    placement: &Placement,
+    roots: &Roots,
+    id_maps: &crate::keeper::stage::IdMaps,
+    stage_plan: &StagePlan,
+    bundle: &Bundle,
+) -> Result<(), Error> {
+    let stage = Stage::begin(placement, roots, id_maps).map_err(call("begin the stage"))?;
+    stage.execute(stage_plan).map_err(Error::Step)?;
+    let dir = stage
+        .dir()
+        .open_dir(Path::new(BUNDLE_DIR))
+        .map_err(call("open the bundle"))?;
+    write_bundle(&dir, bundle).map_err(call("write the bundle"))
+}
+
+/// Directories that the plan, which the operator wrote, names.
+fn sources(plan: &LaunchPlan, root: HostPath) -> Vec<HostPath> {
+    let of_view = |view: &WorkspaceView| {
+        let mut paths = vec![view.root.clone()];
+        paths.extend(view.extra_ro.iter().cloned());
+        paths
+    };
+    let mut paths = match &plan.profile {
+        Profile::Terminal { view, .. } | Profile::Backend { view, .. } => of_view(view),
+        Profile::Process { view, .. } => view
+            .projections
+            .iter()
+            .filter_map(|projection| projection.source.parent())
+            .collect(),
+    };
+    paths.push(root);
+    paths
+}
+
+fn down(options: &Options) -> Result<(), Error> {
+    take_down(&record(&path(&options.dir)?)?.placement)
+}
+
+/// Detaches the stage and empties what took the changes.
+fn take_down(placement: &Placement) -> Result<(), Error> {
+    match mount::detach(placement.stage.as_ref()) {
+        // It was not mounted.
+        Err(error) if error.errno() != rustix::io::Errno::INVAL => {
+            return Err(call("unmount the stage")(error));
+        }
+        _gone => {}
+    }
+    let dir = Dir::open_trusted(placement.stage.as_ref()).map_err(call("open the stage"))?;
+    match dir.remove_tree(Path::new(BUNDLE_DIR)) {
+        Err(error) if error.errno() != rustix::io::Errno::NOENT => {
+            return Err(call("remove the bundle")(error));
+        }
+        _gone => {}
+    }
+    if let Upper::Disk(disk) = &placement.upper {
+        remove_changes(&placement.upper).map_err(call("remove the changes"))?;
+        fs::create_dir(disk.as_str()).map_err(|source| Error::Read {
+            file: "disk",
+            source,
+        })?;
+    }
+    Ok(())
+}
