@@ -11,7 +11,10 @@ use casemate_protocol::LaunchError;
 use casemate_rootfs::{ResolveError, StoreError as RootError};
 
 use super::output;
+use crate::audit::AuditError;
+use crate::auth::TokenError;
 use crate::config::{ConfigError, IdsError};
+use crate::http::ServeError;
 use crate::workspace::{PlanError, WorkspaceError};
 
 /// Wrong use (sysexits(3), as all below).
@@ -24,6 +27,8 @@ const UNAVAILABLE: u8 = 69;
 const INTERNAL: u8 = 70;
 /// Later.
 const BUSY: u8 = 75;
+/// Not allowed.
+const DENIED: u8 = 77;
 /// What a shell shows for a program that SIGPIPE ended.
 pub(super) const BROKEN_PIPE: u8 = 141;
 
@@ -101,6 +106,32 @@ pub enum CliError {
         #[source]
         source: io::Error,
     },
+    /// The service cannot start.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The owner token cannot be read.
+    #[error("only root and the service user may do this; start the service once if it never ran")]
+    Token(#[from] TokenError),
+    /// No service answers.
+    #[error("no service answers at {address}; start it with `casemate serve`")]
+    NoService {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The service refuses.
+    #[error("the service refuses: {message}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// Its words.
+        message: String,
+    },
+    /// The audit log cannot be read.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// A check has found something wrong.
     #[error("{0}")]
     Failed(String),
@@ -128,6 +159,13 @@ impl CliError {
             | Self::Unavailable { .. }
             | Self::Base(_)
             | Self::Bases(_) => UNAVAILABLE,
+            Self::Serve(ServeError::NoWorkspace | ServeError::Gate(_)) => USAGE,
+            Self::Serve(
+                ServeError::System { .. } | ServeError::Store(_) | ServeError::Adopt(_),
+            ) => INTERNAL,
+            Self::Serve(_) | Self::NoService { .. } => UNAVAILABLE,
+            Self::Token(_) => DENIED,
+            Self::Refused { status, .. } => refused_status(*status),
             Self::Plan(error) => plan_status(error),
             Self::Engine(error) => engine_status(error),
             Self::Run(RunError::Failed(error)) => launch_status(error),
@@ -143,11 +181,24 @@ impl CliError {
             )
             | Self::Violation(_)
             | Self::Explain(_)
+            | Self::Audit(_)
             | Self::File { .. }
             | Self::Output(_)
             | Self::System { .. }
             | Self::Failed(_) => INTERNAL,
         }
+    }
+}
+
+/// Returns the exit status of an HTTP status.
+const fn refused_status(status: u16) -> u8 {
+    match status {
+        400 | 422 => USAGE,
+        401 | 403 => DENIED,
+        404 => NOT_FOUND,
+        409 | 429 => BUSY,
+        503 => UNAVAILABLE,
+        _ => INTERNAL,
     }
 }
 

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod audit;
 mod bundle;
+mod client;
 mod config;
 mod doctor;
 mod failure;
@@ -17,6 +19,7 @@ mod output;
 mod parse;
 mod run;
 mod sandbox;
+mod serve;
 mod terminal;
 
 pub use failure::CliError;
@@ -59,6 +62,16 @@ enum Command {
     Bundle(bundle::Command),
     /// Try a real sandbox and everything it needs, and say how to get what is missing
     Doctor(doctor::Arguments),
+    /// Run the service, until SIGTERM; started as root, it becomes the service user
+    Serve,
+    /// Print a link that logs a browser in, once, within 10 minutes
+    Login,
+    /// The terminals of the running service
+    #[command(subcommand)]
+    Session(client::SessionCommand),
+    /// The audit log
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// The configuration
     #[command(subcommand)]
     Config(config::Command),
@@ -92,6 +105,10 @@ impl Cli {
             Command::Run(arguments) => run::run(&invocation, *arguments),
             Command::Bundle(command) => bundle::run(&invocation, command),
             Command::Doctor(arguments) => doctor::run(&invocation, &arguments),
+            Command::Serve => serve::run(&invocation),
+            Command::Login => client::login(&invocation),
+            Command::Session(command) => client::session(&invocation, command),
+            Command::Audit(command) => audit::run(&invocation, &command),
             Command::Config(command) => config::run(&invocation, &command),
         }
     }
