@@ -195,6 +195,19 @@ impl Store {
         base.ok_or_else(|| StoreError::UnknownBase(name).into())
     }
 
+    /// Returns what every name stands for, sorted by name. Reads the index alone, which a service
+    /// without privilege may do.
+    pub fn bases(&self) -> Result<Vec<ResolvedBase>, StoreError> {
+        let index = self.index()?;
+        let mut bases: Vec<_> = index
+            .manifests
+            .iter()
+            .filter_map(|entry| self.resolved(&entry.name()?, entry))
+            .collect();
+        bases.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(bases)
+    }
+
     /// Returns all bases, sorted by name.
     pub fn list(&self) -> Result<Vec<BaseSummary>, StoreError> {
         let index = self.index()?;
