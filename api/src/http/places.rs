@@ -7,6 +7,7 @@ use std::sync::Arc;
 use casemate_bundles::{Digest, HostPath, LaunchPlan, Nesting, Slice, TileId};
 use casemate_engine::IdBlock;
 use casemate_rootfs::{ResolveError, StoreError as BaseStoreError};
+use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{ApiError, ErrorKind};
@@ -80,10 +81,17 @@ impl Places {
     pub async fn bases(&self) -> Result<serde_json::Value, ApiError> {
         let root = self.root.clone();
         blocking(move || {
-            let list = casemate_rootfs::Store::open(root).and_then(|store| store.list());
-            match list {
-                Ok(list) => serde_json::to_value(list).map_err(ApiError::internal),
-                Err(BaseStoreError::Absent(_)) => Ok(serde_json::json!([])),
+            let bases = casemate_rootfs::Store::open(root).and_then(|store| store.bases());
+            match bases {
+                Ok(bases) => Ok(bases
+                    .into_iter()
+                    .map(|base| {
+                        json!({
+                            "name": base.name, "manifest": base.manifest, "chain": base.chain,
+                        })
+                    })
+                    .collect()),
+                Err(BaseStoreError::Absent(_)) => Ok(json!([])),
                 Err(error) => Err(ApiError::internal(error)),
             }
         })
@@ -145,7 +153,7 @@ fn resolve(root: PathBuf, name: Option<String>, asked: bool) -> Result<Base, Api
     };
     let name = match name {
         Some(name) => name,
-        None => match store.list().map_err(ApiError::internal)?.as_slice() {
+        None => match store.bases().map_err(ApiError::internal)?.as_slice() {
             [only] => only.name.to_string(),
             [] | [_, ..] => return Err(missing()),
         },
