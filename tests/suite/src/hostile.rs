@@ -24,7 +24,18 @@ impl Hostile {
         let (root, victim) = (dir.join("root"), dir.join("victim"));
         fs::create_dir_all(&victim)?;
         fs::set_permissions(&victim, fs::Permissions::from_mode(0o777))?;
-        for part in ["dev", "proc", "sys", "tmp", "run", "etc", "root", "var", "usr/bin", "workspace"] {
+        for part in [
+            "dev",
+            "proc",
+            "sys",
+            "tmp",
+            "run",
+            "etc",
+            "root",
+            "var",
+            "usr/bin",
+            "workspace",
+        ] {
             if part != name {
                 fs::create_dir_all(root.join(part))?;
             }

@@ -44,6 +44,14 @@ pub fn descriptors(pid: u32) -> Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
+/// Child processes of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .collect()
+}
+
 /// Directories that engines made below this process's own cgroups, in every hierarchy.
 pub fn cgroups() -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -12,6 +12,7 @@ pub mod mirror;
 pub mod probe;
 pub mod programs;
 pub mod result;
+pub mod service;
 pub mod terminal;
 pub mod workspace;
 pub mod world;

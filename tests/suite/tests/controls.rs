@@ -27,28 +27,58 @@ fn main() -> ExitCode {
             case.run(move || body(&world))
         };
         Ok(vec![
-            with(Case::new("without the init nothing is locked").covers("E-02"), no_lock),
-            with(Case::new("without the init PID 1 is open").covers("E-32"), open_first_process),
-            with(Case::new("a secret in the view is read").covers("E-01"), secret_in_view),
-            with(Case::new("a kept bounding set is seen").covers("E-08"), kept_bounding_set),
-            with(Case::new("without seccomp the table disagrees").covers("E-06").covers("E-07"), no_seccomp),
+            with(
+                Case::new("without the init nothing is locked").covers("E-02"),
+                no_lock,
+            ),
+            with(
+                Case::new("without the init PID 1 is open").covers("E-32"),
+                open_first_process,
+            ),
+            with(
+                Case::new("a secret in the view is read").covers("E-01"),
+                secret_in_view,
+            ),
+            with(
+                Case::new("a kept bounding set is seen").covers("E-08"),
+                kept_bounding_set,
+            ),
+            with(
+                Case::new("without seccomp the table disagrees")
+                    .covers("E-06")
+                    .covers("E-07"),
+                no_seccomp,
+            ),
         ])
     })
 }
 
-fn probe_under_runc(world: &World, tile: Tile, file: &str, change: impl FnOnce(&mut Value)) -> Result<Document> {
+fn probe_under_runc(
+    world: &World,
+    tile: Tile,
+    file: &str,
+    change: impl FnOnce(&mut Value),
+) -> Result<Document> {
     let mut argv = vec![PROBE.to_owned(), "all".to_owned()];
     argv.extend(world.workspace.probe_args()?);
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let bundle = Bundle::compile(world, tile, &argv)?.mount()?.change(file, change)?;
+    let bundle = Bundle::compile(world, tile, &argv)?
+        .mount()?
+        .change(file, change)?;
     Document::parse(&bundle.runc()?.success()?.stdout)
 }
 
 /// Rows of `tests/expected/control-<name>.txt`.
 fn listed(name: &str) -> Result<BTreeSet<String>> {
-    let path = repository().join("tests/expected").join(format!("control-{name}.txt"));
+    let path = repository()
+        .join("tests/expected")
+        .join(format!("control-{name}.txt"));
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    Ok(text.lines().filter(|line| !line.starts_with('#')).map(ToOwned::to_owned).collect())
+    Ok(text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(ToOwned::to_owned)
+        .collect())
 }
 
 fn flips(document: &Document, name: &str) -> Result<()> {
@@ -57,7 +87,10 @@ fn flips(document: &Document, name: &str) -> Result<()> {
     ensure!(!expected.is_empty(), "control-{name} lists nothing");
     let more: Vec<_> = found.difference(&expected).collect();
     let less: Vec<_> = expected.difference(&found).collect();
-    ensure!(more.is_empty() && less.is_empty(), "flipped besides: {more:?}; not flipped: {less:?}");
+    ensure!(
+        more.is_empty() && less.is_empty(),
+        "flipped besides: {more:?}; not flipped: {less:?}"
+    );
     Ok(())
 }
 
@@ -69,19 +102,38 @@ fn drop_init(config: &mut Value) {
 }
 
 fn no_lock(world: &World) -> Result<()> {
-    flips(&probe_under_runc(world, Tile::Admin, "config.json", drop_init)?, "no-lock")
+    flips(
+        &probe_under_runc(world, Tile::Admin, "config.json", drop_init)?,
+        "no-lock",
+    )
 }
 
 fn open_first_process(world: &World) -> Result<()> {
     let document = probe_under_runc(world, Tile::Admin, "config.json", |config| {
         let script = json!(["/bin/sh", "-c", "\"$0\" \"$@\"; exit $?"]);
         let mut args = script.as_array().cloned().unwrap_or_default();
-        args.extend(config["process"]["args"].as_array().into_iter().flatten().skip(1).cloned());
+        args.extend(
+            config["process"]["args"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .skip(1)
+                .cloned(),
+        );
         config["process"]["args"] = json!(args);
     })?;
     let open = document.names(|row| row.read == "reached")?;
-    for name in ["pid1/ptrace-seize", "pid1/process_vm_readv", "pid1/pidfd_getfd", "pid1/kcmp"] {
-        ensure!(open.contains(name), "{name} did not flip: {:?}", document.steps(name)?);
+    for name in [
+        "pid1/ptrace-seize",
+        "pid1/process_vm_readv",
+        "pid1/pidfd_getfd",
+        "pid1/kcmp",
+    ] {
+        ensure!(
+            open.contains(name),
+            "{name} did not flip: {:?}",
+            document.steps(name)?
+        );
     }
     Ok(())
 }
@@ -116,9 +168,18 @@ fn no_seccomp(world: &World) -> Result<()> {
         guard["seccomp"]["program"] = json!([ALLOW_ALL]);
     })?;
     let wrong = disagreements(Tile::Restricted.tier(), &document)?;
-    for expected in ["unshare/NEWUSER: expected EPERM, got ENOSPC", "clone3/plain: expected ENOSYS, got ok"] {
-        ensure!(wrong.iter().any(|line| line.contains(expected)), "{expected} is not in {wrong:?}");
+    for expected in [
+        "unshare/NEWUSER: expected EPERM, got ENOSPC",
+        "clone3/plain: expected ENOSYS, got ok",
+    ] {
+        ensure!(
+            wrong.iter().any(|line| line.contains(expected)),
+            "{expected} is not in {wrong:?}"
+        );
     }
-    ensure!(wrong.iter().any(|line| line.contains("ioctl/TIOCSTI")), "TIOCSTI did not flip");
+    ensure!(
+        wrong.iter().any(|line| line.contains("ioctl/TIOCSTI")),
+        "TIOCSTI did not flip"
+    );
     Ok(())
 }

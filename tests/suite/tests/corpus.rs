@@ -25,16 +25,25 @@ fn main() -> ExitCode {
             case.run(move || {
                 let before = leaks::count(&world.run_dir)?;
                 body(&world)?;
-                ensure!(leaks::count(&world.run_dir)? == before, "a refused input changed something");
+                ensure!(
+                    leaks::count(&world.run_dir)? == before,
+                    "a refused input changed something"
+                );
                 Ok(())
             })
         };
         Ok(vec![
             with(Case::new("flags of run").covers("E-63"), flags),
             with(Case::new("argument vectors").covers("E-63"), arguments),
-            with(Case::new("configuration files").covers("E-63"), configuration),
+            with(
+                Case::new("configuration files").covers("E-63"),
+                configuration,
+            ),
             with(Case::new("documents of a bundle").covers("E-63"), documents),
-            with(Case::new("command lines of the other programs").covers("E-63"), other_programs),
+            with(
+                Case::new("command lines of the other programs").covers("E-63"),
+                other_programs,
+            ),
         ])
     })
 }
@@ -42,9 +51,20 @@ fn main() -> ExitCode {
 /// One clear error: a status of the list, one line that is no panic, nothing on standard output.
 fn refused(output: &Output, what: &str) -> Result<()> {
     let errors = output.errors();
-    ensure!(REFUSED.contains(&output.code()), "{what}: exit {} {errors}", output.code());
-    ensure!(!errors.contains("panicked") && !errors.trim().is_empty(), "{what}: {errors}");
-    ensure!(output.stdout.is_empty(), "{what} printed {:.200}", output.text());
+    ensure!(
+        REFUSED.contains(&output.code()),
+        "{what}: exit {} {errors}",
+        output.code()
+    );
+    ensure!(
+        !errors.contains("panicked") && !errors.trim().is_empty(),
+        "{what}: {errors}"
+    );
+    ensure!(
+        output.stdout.is_empty(),
+        "{what} printed {:.200}",
+        output.text()
+    );
     Ok(())
 }
 
@@ -76,34 +96,75 @@ fn flags(world: &World) -> Result<()> {
         &["--tile", "../../etc", "--", "true"],
     ];
     for case in cases {
-        refused(&run(&mut world.casemate_run(case), PATIENCE)?, &format!("{case:?}"))?;
+        refused(
+            &run(&mut world.casemate_run(case), PATIENCE)?,
+            &format!("{case:?}"),
+        )?;
     }
     let workspace = world.workspace.root().display().to_string();
-    for tile in ["apps/none", "apps/../data", "apps/.hidden", "/apps/own", "apps/own/", "apps//own", "data", ""] {
-        let args = ["--profile", "terminal-admin", "--workspace", &workspace, "--tile", tile, "--", "true"];
-        refused(&run(&mut world.casemate_run(&args), PATIENCE)?, &format!("tile {tile:?}"))?;
+    for tile in [
+        "apps/none",
+        "apps/../data",
+        "apps/.hidden",
+        "/apps/own",
+        "apps/own/",
+        "apps//own",
+        "data",
+        "",
+    ] {
+        let args = [
+            "--profile",
+            "terminal-admin",
+            "--workspace",
+            &workspace,
+            "--tile",
+            tile,
+            "--",
+            "true",
+        ];
+        refused(
+            &run(&mut world.casemate_run(&args), PATIENCE)?,
+            &format!("tile {tile:?}"),
+        )?;
     }
     Ok(())
 }
 
 fn arguments(world: &World) -> Result<()> {
     let long = "x".repeat(131_071);
-    run(&mut world.casemate_run(&["--", "true", &long[1..]]), PATIENCE)?.success()?;
+    run(
+        &mut world.casemate_run(&["--", "true", &long[1..]]),
+        PATIENCE,
+    )?
+    .success()?;
     let many: Vec<&str> = std::iter::repeat_n("a", 70_000).collect();
     let mut command = world.casemate_run(&["--", "true"]);
     refused(&run(command.args(&many), PATIENCE)?, "70,000 arguments")?;
     let large = "x".repeat(100_000);
     let mut command = world.casemate_run(&["--", "true"]);
-    refused(&run(command.args(std::iter::repeat_n(&large, 12)), PATIENCE)?, "1.2 MB of arguments")?;
+    refused(
+        &run(command.args(std::iter::repeat_n(&large, 12)), PATIENCE)?,
+        "1.2 MB of arguments",
+    )?;
     Ok(())
 }
 
 fn configuration(world: &World) -> Result<()> {
     let file = world.path("config.toml");
     for text in [
-        "root = ", "root = 1", "root = \"relative\"", "no_such_key = 1", "[ids]\nslices = -1",
-        "[ids]\nslices = \"x\"", "listen = \"nowhere\"", "[terminal]\nnesting = \"maybe\"",
-        "[log]\nlevel = \"loud\"", "ring_bytes = -1", "\u{0}", "[[[[", "root = \"/a\"\nroot = \"/b\"",
+        "root = ",
+        "root = 1",
+        "root = \"relative\"",
+        "no_such_key = 1",
+        "[ids]\nslices = -1",
+        "[ids]\nslices = \"x\"",
+        "listen = \"nowhere\"",
+        "[terminal]\nnesting = \"maybe\"",
+        "[log]\nlevel = \"loud\"",
+        "ring_bytes = -1",
+        "\u{0}",
+        "[[[[",
+        "root = \"/a\"\nroot = \"/b\"",
     ] {
         fs::write(&file, text)?;
         let mut command = world.programs.command("casemate");
@@ -128,7 +189,15 @@ fn documents(world: &World) -> Result<()> {
             fs::write(&path, &good[..cut])?;
             unproven(world, bundle.dir(), &format!("{file} cut at {cut}"))?;
         }
-        for junk in ["null", "[]", "{}", "\"\"", "1e999", "{\"a\":{\"a\":", "\u{feff}{}"] {
+        for junk in [
+            "null",
+            "[]",
+            "{}",
+            "\"\"",
+            "1e999",
+            "{\"a\":{\"a\":",
+            "\u{feff}{}",
+        ] {
             fs::write(&path, junk)?;
             unproven(world, bundle.dir(), &format!("{file} = {junk}"))?;
         }
@@ -146,8 +215,15 @@ fn unproven(world: &World, dir: &Path, what: &str) -> Result<()> {
         command.args(["bundle", verb]).arg(dir);
         let output = run(&mut command, PATIENCE)?;
         let errors = output.errors();
-        ensure!((1..=78).contains(&output.code()), "{verb} {what}: exit {} {errors}", output.code());
-        ensure!(!errors.contains("panicked") && !errors.trim().is_empty(), "{verb} {what}: {errors}");
+        ensure!(
+            (1..=78).contains(&output.code()),
+            "{verb} {what}: exit {} {errors}",
+            output.code()
+        );
+        ensure!(
+            !errors.contains("panicked") && !errors.trim().is_empty(),
+            "{verb} {what}: {errors}"
+        );
     }
     Ok(())
 }
@@ -161,7 +237,10 @@ fn other_programs(world: &World) -> Result<()> {
         ("casemate-runtime", &["run", "--bundle", "/nowhere", "x"]),
         ("casemate-runtime", &["run", "--bundle", "/", "../x"]),
         ("casemate-runtime", &["state", "no-such-container"]),
-        ("casemate-runtime", &["kill", "no-such-container", "NOSIGNAL"]),
+        (
+            "casemate-runtime",
+            &["kill", "no-such-container", "NOSIGNAL"],
+        ),
         ("casemate-runtime", &["stage", "up", "/nowhere"]),
         ("casemate", &["bundle", "explain", "/nowhere", "/x"]),
         ("rootfs-tools", &["import", "--name", "../x", "/nowhere"]),
@@ -171,8 +250,15 @@ fn other_programs(world: &World) -> Result<()> {
         let mut command: Command = world.command(program);
         let output = run(command.args(args), PATIENCE)?;
         let errors = output.errors();
-        ensure!((1..=78).contains(&output.code()), "{program} {args:?}: exit {} {errors}", output.code());
-        ensure!(!errors.contains("panicked") && !errors.trim().is_empty(), "{program} {args:?}: {errors}");
+        ensure!(
+            (1..=78).contains(&output.code()),
+            "{program} {args:?}: exit {} {errors}",
+            output.code()
+        );
+        ensure!(
+            !errors.contains("panicked") && !errors.trim().is_empty(),
+            "{program} {args:?}: {errors}"
+        );
     }
     Ok(())
 }

@@ -251,11 +251,26 @@ fn capabilities(tile: Tile, document: &Document) -> Result<()> {
         "no_new_privs"
     );
     ensure!(document.fact("/seccomp")? == "2", "seccomp");
-    for name in ["exec/plain", "exec/setcap", "exec/ambient"] {
-        let said =
-            format!("caps:CapEff={tier} CapPrm={tier} CapBnd={tier} NoNewPrivs={privileges}");
+    let kept = format!("caps:CapEff={tier} CapPrm={tier} CapBnd={tier} NoNewPrivs={privileges}");
+    // The copy lies in /tmp, where a command run may not execute.
+    let kept = if tile == Tile::Process {
+        "caps:exec:EACCES".to_owned()
+    } else {
+        kept
+    };
+    // File capabilities outside of the bounding set forbid the execution.
+    let with_file = if tile == Tile::Restricted {
+        "caps:exec:EPERM".to_owned()
+    } else {
+        kept.clone()
+    };
+    for (name, said) in [
+        ("exec/plain", &kept),
+        ("exec/ambient", &kept),
+        ("exec/setcap", &with_file),
+    ] {
         let steps = document.steps(name)?;
-        ensure!(steps.contains(&said), "{name}: {steps:?}");
+        ensure!(steps.contains(said), "{name}: {steps:?}");
     }
     let steps = document.steps("exec/setuid")?;
     let expected = match tile {

@@ -31,19 +31,60 @@ fn main() -> ExitCode {
             case.run(move || body(&world))
         };
         Ok(vec![
-            with(Case::new("linked targets harm no victim").covers("E-10").covers("E-11"), linked_targets),
-            with(Case::new("control: runc writes through a linked /dev").covers("E-11"), control_runc),
-            with(Case::new("control: bubblewrap writes through a linked parent").covers("E-10"), control_bubblewrap),
-            with(Case::new("a tile's links are not followed at set-up").covers("E-10"), linked_tile),
-            with(Case::new("engine programs keep their content").covers("E-14"), own_executable),
-            with(Case::new("working directories through descriptors are refused").covers("E-15"), descriptor_cwd),
-            with(Case::new("only the standard streams are inherited").covers("E-15"), inherited_descriptors),
-            with(Case::new("the whole tree ends with the run").covers("E-36"), whole_tree),
-            with(Case::new("set-user-id and device files are inert in a tile").covers("E-41"), inert_files),
-            with(Case::new("the caller's environment stays outside").covers("E-42"), environment),
-            with(Case::new("reserved variables are refused").covers("E-42"), reserved_variables),
-            with(Case::new("colliding targets are refused").covers("E-46"), collisions),
-            with(Case::new("a changed bundle is refused").covers("E-47"), tampering),
+            with(
+                Case::new("linked targets harm no victim")
+                    .covers("E-10")
+                    .covers("E-11"),
+                linked_targets,
+            ),
+            with(
+                Case::new("control: runc writes through a linked /dev").covers("E-11"),
+                control_runc,
+            ),
+            with(
+                Case::new("control: bubblewrap writes through a linked parent").covers("E-10"),
+                control_bubblewrap,
+            ),
+            with(
+                Case::new("a tile's links are not followed at set-up").covers("E-10"),
+                linked_tile,
+            ),
+            with(
+                Case::new("engine programs keep their content").covers("E-14"),
+                own_executable,
+            ),
+            with(
+                Case::new("working directories through descriptors are refused").covers("E-15"),
+                descriptor_cwd,
+            ),
+            with(
+                Case::new("only the standard streams are inherited").covers("E-15"),
+                inherited_descriptors,
+            ),
+            with(
+                Case::new("the whole tree ends with the run").covers("E-36"),
+                whole_tree,
+            ),
+            with(
+                Case::new("set-user-id and device files are inert in a tile").covers("E-41"),
+                inert_files,
+            ),
+            with(
+                Case::new("the caller's environment stays outside").covers("E-42"),
+                environment,
+            ),
+            with(
+                Case::new("reserved variables are refused").covers("E-42"),
+                reserved_variables,
+            ),
+            with(
+                Case::new("colliding targets are refused").covers("E-46"),
+                collisions,
+            ),
+            with(
+                Case::new("a changed bundle is refused").covers("E-47"),
+                tampering,
+            ),
         ])
     })
 }
@@ -51,7 +92,11 @@ fn main() -> ExitCode {
 /// Imports a hostile root into a store of its own and runs the probe on it.
 fn run_on(world: &World, hostile: &Hostile, store: &Path) -> Result<i32> {
     let mut import = world.programs.command("rootfs-tools");
-    import.arg("--root").arg(store).args(["import", "--name", "hostile"]).arg(&hostile.root);
+    import
+        .arg("--root")
+        .arg(store)
+        .args(["import", "--name", "hostile"])
+        .arg(&hostile.root);
     let imported = run(&mut import, PATIENCE)?;
     if !imported.status.success() {
         return Ok(imported.code());
@@ -69,9 +114,15 @@ fn linked_targets(world: &World) -> Result<()> {
         let code = run_on(world, &hostile, &dir.join("store"))?;
         ensure!([0, 65, 66, 69, 70].contains(&code), "{name}: exit {code}");
         let damage = hostile.damage()?;
-        ensure!(damage.is_empty(), "{name} -> victim: {damage:?} (exit {code})");
+        ensure!(
+            damage.is_empty(),
+            "{name} -> victim: {damage:?} (exit {code})"
+        );
     }
-    ensure!(leaks::count(&world.run_dir)? == before, "something is left of a refused run");
+    ensure!(
+        leaks::count(&world.run_dir)? == before,
+        "something is left of a refused run"
+    );
     Ok(())
 }
 
@@ -97,10 +148,20 @@ fn control_runc(world: &World) -> Result<()> {
     fs::write(&config, serde_json::to_vec(&spec)?)?;
     let name = format!("control-{}", std::process::id());
     let mut command = Command::new("runc");
-    command.arg("--root").arg(dir.join("state")).args(["run", "--bundle"]).arg(&dir).arg(&name);
+    command
+        .arg("--root")
+        .arg(dir.join("state"))
+        .args(["run", "--bundle"])
+        .arg(&dir)
+        .arg(&name);
     let output = run(&mut command, PATIENCE)?;
     let damage = hostile.damage()?;
-    ensure!(!damage.is_empty(), "the control cannot fail: exit {} {}", output.code(), output.errors());
+    ensure!(
+        !damage.is_empty(),
+        "the control cannot fail: exit {} {}",
+        output.code(),
+        output.errors()
+    );
     Ok(())
 }
 
@@ -116,7 +177,12 @@ fn control_bubblewrap(world: &World) -> Result<()> {
     command.args(["--dir", "/opt/app/deep/er", PROBE, "exit", "0"]);
     let output = run(&mut command, PATIENCE)?;
     let damage = hostile.damage()?;
-    ensure!(!damage.is_empty(), "the control cannot fail: exit {} {}", output.code(), output.errors());
+    ensure!(
+        !damage.is_empty(),
+        "the control cannot fail: exit {} {}",
+        output.code(),
+        output.errors()
+    );
     Ok(())
 }
 
@@ -130,23 +196,40 @@ fn linked_tile(world: &World) -> Result<()> {
     let workspace = world.workspace.root().display().to_string();
     for profile in ["terminal-admin", "terminal-restricted", "backend"] {
         let mut command = world.casemate_run(&[
-            "--profile", profile, "--workspace", &workspace, "--tile", "apps/linked", "--", "true",
+            "--profile",
+            profile,
+            "--workspace",
+            &workspace,
+            "--tile",
+            "apps/linked",
+            "--",
+            "true",
         ]);
         let output = run(&mut command, PATIENCE)?;
         ensure!(output.code() != 0, "{profile}: a linked tile was opened");
     }
     fs::remove_file(&apps)?;
-    ensure!(fs::read_dir(&victim)?.next().is_none(), "the victim was changed");
+    ensure!(
+        fs::read_dir(&victim)?.next().is_none(),
+        "the victim was changed"
+    );
     Ok(())
 }
 
 fn digest(path: &Path) -> Result<String> {
-    Ok(run(Command::new("sha256sum").arg(path), PATIENCE)?.success()?.text())
+    Ok(run(Command::new("sha256sum").arg(path), PATIENCE)?
+        .success()?
+        .text())
 }
 
 fn own_executable(world: &World) -> Result<()> {
     let programs = ["casemate", "casemate-runtime", "casemate-init"];
-    let state = || programs.iter().map(|name| digest(&world.programs.path(name))).collect::<Result<Vec<_>>>();
+    let state = || {
+        programs
+            .iter()
+            .map(|name| digest(&world.programs.path(name)))
+            .collect::<Result<Vec<_>>>()
+    };
     let before = state()?;
     let script = world.workspace.path(OWN).join("self");
     fs::write(&script, "#!/proc/self/exe\n")?;
@@ -158,7 +241,11 @@ fn own_executable(world: &World) -> Result<()> {
     );
     for tile in [Tile::Admin, Tile::Restricted] {
         let output = tile.script(world, &loop_script)?.success()?;
-        ensure!(!output.text().contains("OPEN"), "{tile:?}: {}", output.text());
+        ensure!(
+            !output.text().contains("OPEN"),
+            "{tile:?}: {}",
+            output.text()
+        );
         let path = script.display().to_string();
         let direct = tile.run(world, &[&path])?;
         ensure!(direct.code() != 0, "{tile:?}: an interpreter of itself ran");
@@ -174,30 +261,49 @@ fn descriptor_cwd(world: &World) -> Result<()> {
             0 => format!("/proc/1/fd/{number}"),
             _ => format!("/proc/self/fd/{number}"),
         };
-        let output = run(&mut world.casemate_run(&["--cwd", &path, "--", "pwd"]), PATIENCE)?;
-        ensure!(output.code() != 0 && output.stdout.is_empty(), "{path}: {output:?}");
+        let output = run(
+            &mut world.casemate_run(&["--cwd", &path, "--", "pwd"]),
+            PATIENCE,
+        )?;
+        ensure!(
+            output.code() != 0 && output.stdout.is_empty(),
+            "{path}: {output:?}"
+        );
     }
-    let dotted = world.casemate_run(&["--cwd", "/proc/1/fd/3/../..", "--", "pwd"]).output()?;
+    let dotted = world
+        .casemate_run(&["--cwd", "/proc/1/fd/3/../..", "--", "pwd"])
+        .output()?;
     ensure!(dotted.status.code() == Some(64), "{dotted:?}");
     Ok(())
 }
 
 fn inherited_descriptors(world: &World) -> Result<()> {
     let programs = world.programs.path("casemate");
-    let script = format!("exec 3</ 4</etc/passwd 9</; exec {} run -- {PROBE} facts", programs.display());
+    let script = format!(
+        "exec 3</ 4</etc/passwd 9</; exec {} run -- {PROBE} facts",
+        programs.display()
+    );
     let mut command = world.command("casemate");
     let environment: Vec<_> = command
         .get_envs()
         .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
         .collect();
     command = Command::new("sh");
-    command.env_clear().envs(environment).env("LISTEN_FDS", "3").env("LISTEN_PID", "1");
+    command
+        .env_clear()
+        .envs(environment)
+        .env("LISTEN_FDS", "3")
+        .env("LISTEN_PID", "1");
     command.args(["-c", &script]);
     let document = Document::parse(&run(&mut command, PATIENCE)?.success()?.stdout)?;
     let fds = document.facts["fds"].as_object().context("no fds")?;
     let names: Vec<&str> = fds.keys().map(String::as_str).collect();
     ensure!(names == ["0", "1", "2"], "{fds:?}");
-    ensure!(fds.values().all(|kind| kind == "pipe" || kind == "/dev/null"), "{fds:?}");
+    ensure!(
+        fds.values()
+            .all(|kind| kind == "pipe" || kind == "/dev/null"),
+        "{fds:?}"
+    );
     Ok(())
 }
 
@@ -211,14 +317,37 @@ fn whole_tree(world: &World) -> Result<()> {
     for (profile, nested) in [("terminal-admin", true), ("terminal-restricted", false)] {
         let workspace = world.workspace.root().display().to_string();
         let mut command = world.casemate_run(&[
-            "--profile", profile, "--workspace", &workspace, "--tile", OWN, "--timeout", "4s",
-            "--", "sh", "-c", &script,
+            "--profile",
+            profile,
+            "--workspace",
+            &workspace,
+            "--tile",
+            OWN,
+            "--timeout",
+            "4s",
+            "--",
+            "sh",
+            "-c",
+            &script,
         ]);
         let started = Instant::now();
         let output = run(&mut command, PATIENCE)?;
-        ensure!(output.code() == 124, "{profile}: exit {} {}", output.code(), output.errors());
-        ensure!(output.text().contains("up\n"), "{profile} (nested {nested}): {}", output.text());
-        ensure!(started.elapsed() < Duration::from_secs(15), "took {:?}", started.elapsed());
+        ensure!(
+            output.code() == 124,
+            "{profile}: exit {} {}",
+            output.code(),
+            output.errors()
+        );
+        ensure!(
+            output.text().contains("up\n"),
+            "{profile} (nested {nested}): {}",
+            output.text()
+        );
+        ensure!(
+            started.elapsed() < Duration::from_secs(15),
+            "took {:?}",
+            started.elapsed()
+        );
         eventually(Duration::from_secs(2), "nothing is left", || {
             leaks::count(&world.run_dir).is_ok_and(|after| after == before)
         })?;
@@ -233,7 +362,14 @@ fn inert_files(world: &World) -> Result<()> {
     casemate_tests::workspace::give(&probe)?;
     fs::set_permissions(&probe, fs::Permissions::from_mode(0o4755))?;
     let device = own.join("null");
-    run(Command::new("mknod").args(["-m", "666"]).arg(&device).args(["c", "1", "3"]), PATIENCE)?.success()?;
+    run(
+        Command::new("mknod")
+            .args(["-m", "666"])
+            .arg(&device)
+            .args(["c", "1", "3"]),
+        PATIENCE,
+    )?
+    .success()?;
     let (probe_path, device_path) = (probe.display(), device.display());
     let script = format!(
         "cat {device_path} && echo DEVICE; setpriv --reuid 1000 --regid 1000 --clear-groups {probe_path} caps"
@@ -241,8 +377,15 @@ fn inert_files(world: &World) -> Result<()> {
     for tile in [Tile::Admin, Tile::Restricted] {
         let output = tile.script(world, &script)?;
         let text = output.text();
-        ensure!(!text.contains("DEVICE"), "{tile:?}: a device of the tile works");
-        ensure!(text.contains("CapEff=0000000000000000"), "{tile:?}: {text} {}", output.errors());
+        ensure!(
+            !text.contains("DEVICE"),
+            "{tile:?}: a device of the tile works"
+        );
+        ensure!(
+            text.contains("CapEff=0000000000000000"),
+            "{tile:?}: {text} {}",
+            output.errors()
+        );
     }
     fs::remove_file(probe)?;
     fs::remove_file(device)?;
@@ -253,19 +396,41 @@ fn environment(world: &World) -> Result<()> {
     let secret = format!("{MARK} environment");
     let probe = |tile: Tile| -> Result<Document> {
         let mut command = world.command("casemate");
-        command.arg("run").args(tile.flags(world)).args(["--", PROBE, "all"]);
-        for name in ["LD_PRELOAD_", "BASH_ENV", "XBIN_TOKEN", "XAGENT_HOME", "PYTHONPATH", "IFS"] {
+        command
+            .arg("run")
+            .args(tile.flags(world))
+            .args(["--", PROBE, "all"]);
+        for name in [
+            "LD_PRELOAD_",
+            "BASH_ENV",
+            "XBIN_TOKEN",
+            "XAGENT_HOME",
+            "PYTHONPATH",
+            "IFS",
+        ] {
             command.env(name, &secret);
         }
-        Document::parse(&run(&mut command, Duration::from_secs(120))?.success()?.stdout)
+        Document::parse(
+            &run(&mut command, Duration::from_secs(120))?
+                .success()?
+                .stdout,
+        )
     };
     for tile in [Tile::Admin, Tile::Process] {
         let document = probe(tile)?;
         let names: Vec<String> = serde_json::from_value(document.facts["environment"].clone())?;
         for name in &names {
-            let allowed = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TERM", "SHELL", "TMPDIR", "PWD", "TZ"];
-            let ours = name.starts_with("XBIN_") || name.starts_with("CASEMATE_") || name.starts_with("XAGENT_");
-            ensure!(allowed.contains(&name.as_str()) || (ours && name != "XBIN_TOKEN"), "{tile:?}: {names:?}");
+            let allowed = [
+                "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TERM", "SHELL", "TMPDIR",
+                "PWD", "TZ",
+            ];
+            let ours = name.starts_with("XBIN_")
+                || name.starts_with("CASEMATE_")
+                || name.starts_with("XAGENT_");
+            ensure!(
+                allowed.contains(&name.as_str()) || (ours && name != "XBIN_TOKEN"),
+                "{tile:?}: {names:?}"
+            );
         }
         let row = document.rows()?.get("proc/environ").context("no row")?;
         ensure!(row.read != "REVEALED", "{tile:?}: {row:?}");
@@ -274,18 +439,41 @@ fn environment(world: &World) -> Result<()> {
 }
 
 fn reserved_variables(world: &World) -> Result<()> {
-    for variable in ["PATH=/x", "LD_PRELOAD=/x", "XBIN_TOKEN=x", "XAGENT_ROOT=/x", "=x", "A B=x"] {
-        let output = run(&mut world.casemate_run(&["--env", variable, "--", "true"]), PATIENCE)?;
-        ensure!([64, 65].contains(&output.code()), "{variable}: exit {}", output.code());
+    for variable in [
+        "PATH=/x",
+        "LD_PRELOAD=/x",
+        "XBIN_TOKEN=x",
+        "XAGENT_ROOT=/x",
+        "=x",
+        "A B=x",
+    ] {
+        let output = run(
+            &mut world.casemate_run(&["--env", variable, "--", "true"]),
+            PATIENCE,
+        )?;
+        ensure!(
+            [64, 65].contains(&output.code()),
+            "{variable}: exit {}",
+            output.code()
+        );
     }
-    let twice = run(&mut world.casemate_run(&["--env", "A=1", "--env", "A=2", "--", "true"]), PATIENCE)?;
+    let twice = run(
+        &mut world.casemate_run(&["--env", "A=1", "--env", "A=2", "--", "true"]),
+        PATIENCE,
+    )?;
     ensure!(twice.code() == 64, "given twice: exit {}", twice.code());
     let mut command = world.casemate_run(&[]);
     for index in 0..20 {
-        command.arg("--env").arg(format!("V{index}={}", "x".repeat(100_000)));
+        command
+            .arg("--env")
+            .arg(format!("V{index}={}", "x".repeat(100_000)));
     }
     let large = run(command.args(["--", "true"]), PATIENCE)?;
-    ensure!([64, 65].contains(&large.code()), "2 MB: exit {}", large.code());
+    ensure!(
+        [64, 65].contains(&large.code()),
+        "2 MB: exit {}",
+        large.code()
+    );
     Ok(())
 }
 
@@ -328,7 +516,10 @@ fn collisions(world: &World) -> Result<()> {
         changed["profile"]["process"]["view"]["projections"] = json!(projections);
         // A target that is no path is refused by its type, any other by the compiler.
         if let Ok(plan) = serde_json::from_value::<LaunchPlan>(changed) {
-            ensure!(compile(&plan, &placement, &host).is_err(), "{set:?} was accepted");
+            ensure!(
+                compile(&plan, &placement, &host).is_err(),
+                "{set:?} was accepted"
+            );
         }
     }
     Ok(())
@@ -349,8 +540,14 @@ fn tampering(world: &World) -> Result<()> {
             "config.json" => document["process"]["args"][1] = json!("/bin/sh"),
             "guard.json" => document["no_new_privs"] = json!(false),
             _ => {
-                let last = document["steps"].as_array().map_or(0, Vec::len).saturating_sub(1);
-                document["steps"].as_array_mut().context("no steps")?.remove(last);
+                let last = document["steps"]
+                    .as_array()
+                    .map_or(0, Vec::len)
+                    .saturating_sub(1);
+                document["steps"]
+                    .as_array_mut()
+                    .context("no steps")?
+                    .remove(last);
             }
         }
         fs::write(&path, serde_json::to_vec(&document)?)?;

@@ -8,38 +8,45 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use casemate_tests::case::report;
 use casemate_tests::command::{eventually, run};
-use casemate_tests::leaks;
+use casemate_tests::service::Service;
 use casemate_tests::world::{World, scaled};
-use casemate_tests::{Case, main as suite};
+use casemate_tests::{Case, leaks, main as suite};
 
 /// Runs at the same time.
 const CALLERS: u64 = 8;
 /// Runs of a soak.
 const RUNS: u64 = 10_000;
+/// Times that the service is killed meanwhile.
+const RESTARTS: u64 = 5;
 
 fn main() -> ExitCode {
     suite(|| {
         let world = Arc::new(World::create()?);
         Ok(vec![
-            Case::new("many short runs, eight at a time").covers("E-36").run(move || many(&world)),
+            Case::new("many short runs of the command line, eight at a time")
+                .covers("E-36")
+                .run({
+                    let world = Arc::clone(&world);
+                    move || command_line(&world)
+                }),
+            Case::new("many short runs through a service that is killed five times")
+                .covers("E-36")
+                .run(move || through_service(&world)),
         ])
     })
 }
 
-fn many(world: &World) -> Result<()> {
-    // The first run makes what stays: directories of slices and the engine's own cgroups.
-    once(world)?;
-    let before = leaks::count(&world.run_dir)?;
-    let total = scaled(RUNS);
+/// Makes `total` runs, so many at a time, and prints what 1,000 of them take.
+fn many(what: &str, total: u64, once: &(impl Fn() -> Result<()> + Sync)) -> Result<()> {
     let (next, started) = (AtomicU64::new(0), Instant::now());
     let failures: Vec<String> = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {
                 scope.spawn(|| {
                     while next.fetch_add(1, Ordering::Relaxed) < total {
-                        once(world)?;
+                        once()?;
                     }
-                    Ok(())
+                    Ok::<_, anyhow::Error>(())
                 })
             })
             .collect();
@@ -50,22 +57,40 @@ fn many(world: &World) -> Result<()> {
                 Ok(Err(error)) => Some(format!("{error:#}")),
                 Err(_) => Some("a caller panicked".to_owned()),
             })
-            .collect::<Vec<String>>()
+            .collect()
     });
     let took = started.elapsed();
+    let thousand = took.as_secs_f64() * 1000.0 / f64::from(u32::try_from(total)?);
     report(&format!(
-        "{total} runs in {took:.1?}: {:.1} s per 1,000",
-        took.as_secs_f64() * 1000.0 / f64::from(u32::try_from(total)?)
+        "{what}: {total} runs in {took:.1?}, {thousand:.1} s per 1,000"
     ));
-    ensure!(failures.is_empty(), "{failures:?}");
+    ensure!(
+        failures.is_empty(),
+        "{} callers failed, first: {:?}",
+        failures.len(),
+        failures.first()
+    );
+    Ok(())
+}
+
+/// Waits until the counts are what they were.
+fn as_before(world: &World, before: &leaks::Counts) -> Result<()> {
     let mut after = before.clone();
     eventually(Duration::from_secs(10), "counts as before", || {
         leaks::count(&world.run_dir).is_ok_and(|counts| {
             after = counts;
-            after == before
+            after == *before
         })
     })
-    .with_context(|| format!("before {before:?}, after {after:?}"))?;
+    .with_context(|| format!("before {before:?}, after {after:?}"))
+}
+
+fn command_line(world: &World) -> Result<()> {
+    // The first run makes what stays: directories of slices and the engine's own cgroups.
+    once(world)?;
+    let before = leaks::count(&world.run_dir)?;
+    many("command line", scaled(RUNS) / 5, &|| once(world))?;
+    as_before(world, &before)?;
     let left: Vec<_> = std::fs::read_dir(&world.run_dir)?
         .flatten()
         .map(|entry| entry.file_name())
@@ -75,7 +100,53 @@ fn many(world: &World) -> Result<()> {
     Ok(())
 }
 
+/// Descriptors of the service and of its spawner.
+fn descriptors(service: &Service<'_>) -> Result<Vec<usize>> {
+    let mut counts = vec![leaks::descriptors(service.pid())?];
+    for child in leaks::children(service.pid()) {
+        counts.push(leaks::descriptors(child)?);
+    }
+    Ok(counts)
+}
+
+fn through_service(world: &World) -> Result<()> {
+    let mut service = Service::start(world)?;
+    let exec = |service: &Service<'_>| {
+        let result = service.exec(&["true"])?;
+        ensure!(
+            result["outcome"] == "exited" && result["exit_code"] == 0,
+            "{result}"
+        );
+        Ok(())
+    };
+    exec(&service)?;
+    let before = leaks::count(&world.run_dir)?;
+    let open = descriptors(&service)?;
+    for restart in 0..=RESTARTS {
+        if restart > 0 {
+            service.restart()?;
+            exec(&service)?;
+        }
+        let part = scaled(RUNS) / (RESTARTS + 1);
+        many(&format!("service, after {restart} kills"), part, &|| {
+            exec(&service)
+        })?;
+        as_before(world, &before)?;
+        let mut now = Vec::new();
+        eventually(Duration::from_secs(10), "descriptors as before", || {
+            now = descriptors(&service).unwrap_or_default();
+            now == open
+        })
+        .with_context(|| format!("before {open:?}, after {now:?}"))?;
+    }
+    Ok(())
+}
+
 fn once(world: &World) -> Result<()> {
-    run(&mut world.casemate_run(&["--", "true"]), Duration::from_secs(60))?.success()?;
+    run(
+        &mut world.casemate_run(&["--", "true"]),
+        Duration::from_secs(60),
+    )?
+    .success()?;
     Ok(())
 }

@@ -154,7 +154,10 @@ impl Bench {
         };
         let output = run_to_end(&launched.connection, streams).await?;
         let reason = output.record.reason;
-        ensure!(reason == ExitReason::Exited { code: 0 }, "ended with {reason:?}");
+        ensure!(
+            reason == ExitReason::Exited { code: 0 },
+            "ended with {reason:?}"
+        );
         Ok(())
     }
 }
