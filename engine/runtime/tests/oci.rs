@@ -151,9 +151,9 @@ fn a_container_goes_through_its_states() {
 
 #[test]
 fn bundles_that_are_not_safe_here_are_refused() {
+    type Change = fn(&mut Value);
     let mut bundle = Bundle::new("refused");
     bundle.command("true");
-    type Change = fn(&mut Value);
     let changes: [(&str, Change); 7] = [
         ("host id 0", |config| {
             config["linux"]["uidMappings"][0]["hostID"] = json!(0);

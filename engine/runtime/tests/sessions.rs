@@ -3,6 +3,7 @@
     clippy::allow_attributes,
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,
     reason = "test code: a failed step is a failed test"
 )]
@@ -163,7 +164,7 @@ fn keepers_outlive_a_killed_spawner_and_are_adopted() {
     let (_, seen) = connection.until("before\n");
     drop(connection);
     world.restart();
-    assert_eq!(world.list(), [ask.id.clone()]);
+    assert_eq!(world.list(), std::slice::from_ref(&ask.id));
     let mut connection = world.connect(&ask.id).unwrap();
     connection.resume(&token, seen);
     assert!(connection.attached().2);
