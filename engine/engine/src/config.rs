@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use casemate_bundles::HostPath;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::EngineError;
 
@@ -76,15 +75,7 @@ impl EngineConfig {
     /// standard input. The spawner is in a process group of its own, so that a Ctrl-C at the
     /// terminal reaches only the command line, which decides what it means.
     pub(crate) fn command(&self) -> Result<(OwnedFd, Command), EngineError> {
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|errno| EngineError::Prepare {
-            source: errno.into(),
-        })?;
+        let (ours, theirs) = casemate_sys::socket::pair().map_err(EngineError::prepare)?;
         let mut command = Command::new(self.runtime.as_str());
         command
             .args(["spawner", "--socket-fd", "0"])

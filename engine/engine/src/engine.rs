@@ -1,13 +1,11 @@
 //! The engine: one spawner and what can be asked of it.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_bundles::{ContainerId, Digest, Enforcement, HostSupport};
 use casemate_protocol::{FromSpawner, LaunchRequest};
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::spawner::{Answer, Ask, Question, SpawnerTask};
@@ -92,16 +90,12 @@ impl Engine {
 
     /// Starts a sandbox.
     pub async fn launch(&self, request: &LaunchRequest) -> Result<Launched, EngineError> {
-        let document = sealed(request)?;
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|errno| EngineError::Prepare {
-            source: errno.into(),
+        let json = serde_json::to_vec(request).map_err(|source| EngineError::Prepare {
+            source: source.into(),
         })?;
+        let document = casemate_sys::memfd::sealed("casemate-launch", &[&json])
+            .map_err(EngineError::prepare)?;
+        let (ours, theirs) = casemate_sys::socket::pair().map_err(EngineError::prepare)?;
         let connection =
             KeeperConnection::new(ours).map_err(|source| EngineError::Prepare { source })?;
         let answer = self.ask(Question::Launch, vec![document, theirs]).await?;
@@ -190,25 +184,6 @@ impl Engine {
         })
         .await
     }
-}
-
-/// Writes a launch request into a memfd that nobody can change any more.
-fn sealed(request: &LaunchRequest) -> Result<OwnedFd, EngineError> {
-    let write = || -> std::io::Result<OwnedFd> {
-        let memfd = rustix::fs::memfd_create(
-            "casemate-launch",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )?;
-        let mut file = std::fs::File::from(memfd);
-        std::io::Write::write_all(&mut file, &serde_json::to_vec(request)?)?;
-        rustix::fs::fcntl_add_seals(
-            file.as_fd(),
-            SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-        )?;
-        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
-        Ok(file.into())
-    };
-    write().map_err(|source| EngineError::Prepare { source })
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {

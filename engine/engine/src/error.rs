@@ -37,6 +37,16 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "used as a function of map_err"
+    )]
+    pub(crate) fn prepare(error: casemate_sys::Error) -> Self {
+        Self::Prepare {
+            source: error.errno().into(),
+        }
+    }
+
     /// The error of every request after the spawner has gone.
     pub(crate) fn gone() -> Self {
         Self::Refused(LaunchError::Unavailable {

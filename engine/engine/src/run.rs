@@ -1,7 +1,7 @@
 //! A command run from its first attach to its end.
 
 use std::collections::VecDeque;
-use std::io::{self, Seek as _, SeekFrom};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use crate::{ConnectionError, KeeperConnection, KeeperEvent, RunError};
 const INPUT_WINDOW: u64 = 128 * 1024;
 /// Output that waits for its writer; a keeper's window bounds it as well.
 const OUTPUT_WINDOW: usize = 1024 * 1024;
+/// Most that is kept of one stream.
+const MAX_KEPT: usize = 64 << 20;
 /// How long a keeper may take to remove what is left of it.
 const LEAVE: Duration = Duration::from_secs(10);
 
@@ -358,10 +360,12 @@ impl Relay {
 fn read_kept(fds: Vec<OwnedFd>) -> Result<[Vec<u8>; 2], RunError> {
     let mut kept = [Vec::new(), Vec::new()];
     for (fd, bytes) in fds.into_iter().zip(&mut kept) {
-        let mut file = std::fs::File::from(fd);
-        file.seek(SeekFrom::Start(0))
-            .and_then(|_| io::copy(&mut file, bytes))
-            .map_err(|source| RunError::Kept { source })?;
+        *bytes = casemate_sys::memfd::read(fd, MAX_KEPT).map_err(|error| RunError::Kept {
+            source: error.errno().into(),
+        })?;
     }
     Ok(kept)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,13 @@
 //! A `SOCK_SEQPACKET` socket under tokio: one packet, one message, with descriptors.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
+use casemate_sys::socket::{self, Wait};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
-
-/// Most descriptors that a message carries.
-const MAX_FDS: usize = 4;
 
 /// One received packet.
 pub(crate) struct Received {
@@ -45,22 +38,9 @@ impl PacketSocket {
     pub(crate) async fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.socket
             .async_io(Interest::WRITABLE, || {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-                let mut control = SendAncillaryBuffer::new(&mut space);
-                if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-                    return Err(io::ErrorKind::InvalidInput.into());
-                }
-                retry(|| {
-                    sendmsg(
-                        &self.socket,
-                        &[IoSlice::new(bytes)],
-                        &mut control,
-                        SendFlags::NOSIGNAL,
-                    )
-                })
+                socket::send(&self.socket, bytes, fds, Wait::Never).map_err(to_io)
             })
-            .await?;
-        Ok(())
+            .await
     }
 
     /// Receives one packet; `None` at the end. May be cancelled without losing one.
@@ -72,63 +52,37 @@ impl PacketSocket {
 
     fn receive_now(&self) -> io::Result<Option<Received>> {
         let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut received = socket::receive(&self.socket, &mut buffer, Wait::Never);
         // A peer that closed with unread packets leaves one ECONNRESET before the packets that it
-        // had sent itself (unix(7)); the error is cleared by being reported.
-        let mut reset = false;
-        let message = retry(|| {
-            let received = recvmsg(
-                &self.socket,
-                &mut [IoSliceMut::new(&mut buffer)],
-                &mut control,
-                RecvFlags::CMSG_CLOEXEC,
-            );
-            match received {
-                Err(Errno::CONNRESET) if !reset => {
-                    reset = true;
-                    Err(Errno::INTR)
-                }
-                other => other,
-            }
-        })?;
-        let fds = control
-            .drain()
-            .filter_map(|message| {
-                if let RecvAncillaryMessage::ScmRights(rights) = message {
-                    Some(rights)
-                } else {
-                    None
-                }
-            })
-            .flatten()
-            .collect();
-        if message
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-        {
+        // had sent itself; the error is cleared by being reported.
+        if matches!(&received, Err(error) if error.errno() == Errno::CONNRESET) {
+            received = socket::receive(&self.socket, &mut buffer, Wait::Never);
+        }
+        let received = received.map_err(to_io)?;
+        if received.truncated {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if message.bytes == 0 {
+        if received.bytes == 0 {
             return Ok(None);
         }
         let bytes = buffer
-            .get(..message.bytes)
+            .get(..received.bytes)
             .map(<[u8]>::to_vec)
             .ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Some(Received { bytes, fds }))
+        Ok(Some(Received {
+            bytes,
+            fds: received.descriptors,
+        }))
     }
 }
 
-/// Repeats an interrupted call.
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-            Ok(value) => return Ok(value),
-        }
-    }
+/// Keeps the errno, by which tokio sees that it has to wait.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "used as a function of map_err"
+)]
+fn to_io(error: casemate_sys::Error) -> io::Error {
+    error.errno().into()
 }
 
 impl std::fmt::Debug for PacketSocket {

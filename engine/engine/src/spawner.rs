@@ -165,3 +165,6 @@ async fn send(socket: &PacketSocket, outgoing: Option<&(Vec<u8>, Vec<OwnedFd>)>)
     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
     socket.send(bytes, &fds).await
 }
+
+#[cfg(test)]
+mod tests;
