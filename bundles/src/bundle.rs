@@ -47,9 +47,9 @@ pub struct StagePlan {
 }
 
 /// One step of a stage plan. Targets are made and opened by handle, never through a symlink. The
-/// tag and the fields stand in the order of their keys: written as they are, they are canonical.
+/// fields stand in the order of their keys: written as they are, they are canonical.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StageStep {
     /// Makes a directory; its parent exists. One that exists already is refused.
     Directory {

@@ -31,13 +31,31 @@ fn check(path: &str) -> Result<(), PathError> {
     let Some(rest) = path.strip_prefix('/') else {
         return Err(PathError::NotAbsolute(path.to_owned()));
     };
-    if path.chars().any(char::is_control) {
-        return Err(PathError::ControlCharacter(path.to_owned()));
+    let mut previous = b'/';
+    let mut start = 1;
+    for (at, byte) in path.bytes().enumerate().skip(1) {
+        // In UTF-8 the second block of control characters is 0xc2 and 0x80…0x9f.
+        if byte.is_ascii_control() || (previous == 0xc2 && (0x80..0xa0).contains(&byte)) {
+            return Err(PathError::ControlCharacter(path.to_owned()));
+        }
+        if byte == b'/' {
+            part(path, start, at)?;
+            start = at + 1;
+        }
+        previous = byte;
     }
-    if !rest.is_empty() && rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return Err(PathError::NotNormalised(path.to_owned()));
+    if rest.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    part(path, start, path.len())
+}
+
+/// Refuses a component that is empty, `.` or `..`.
+fn part(path: &str, start: usize, end: usize) -> Result<(), PathError> {
+    match path.get(start..end) {
+        Some("" | "." | "..") => Err(PathError::NotNormalised(path.to_owned())),
+        Some(_) | None => Ok(()),
+    }
 }
 
 macro_rules! absolute_path {
@@ -155,11 +173,27 @@ mod tests {
     #[test]
     fn refuses_what_is_not_absolute_and_normalised() {
         for bad in [
-            "", "a", "./a", "/a/", "//", "/a//b", "/a/./b", "/..", "/a/../b", "/a\0b", "/\n",
+            "",
+            "a",
+            "./a",
+            "/a/",
+            "//",
+            "/a//b",
+            "/a/./b",
+            "/..",
+            "/a/../b",
+            "/a\0b",
+            "/\n",
+            "/a\u{7f}",
+            "/\u{80}",
+            "/a\u{9f}b",
+            "/.",
+            "/a/..",
+            "/a/.",
         ] {
             SandboxPath::parse(bad).expect_err(bad);
         }
-        for good in ["/", "/a", "/a/b c/…", "/a/..b"] {
+        for good in ["/", "/a", "/a/b c/…", "/a/..b", "/\u{a0}", "/ü", "/€"] {
             assert_eq!(SandboxPath::parse(good).unwrap().as_str(), good);
         }
     }

@@ -43,13 +43,19 @@ fn mount<'a>(config: &'a mut Value, destination: &str) -> &'a mut Value {
         .unwrap()
 }
 
+/// The first step of that action, or with that value.
 fn step<'a>(stage: &'a mut Value, key: &str, value: &str) -> &'a mut Value {
     stage["steps"]
         .as_array_mut()
         .unwrap()
         .iter_mut()
-        .find(|step| step[key] == value)
+        .flat_map(|step| step.as_object_mut().unwrap())
+        .find(|(action, step)| match key {
+            "action" => *action == value,
+            _ => step[key] == value,
+        })
         .unwrap()
+        .1
 }
 
 fn push(list: &mut Value, item: Value) {
@@ -925,8 +931,8 @@ const MUTATIONS: &[Mutation] = &[
         |s| {
             push(
                 &mut s["steps"],
-                json!({"action": "directory", "path": "/etc/x",
-            "owner": {"uid": 0, "gid": 0}, "mode": 365}),
+                json!({"directory": {"path": "/etc/x",
+            "owner": {"uid": 0, "gid": 0}, "mode": 365}}),
             );
         },
         Rule::StageStep,
@@ -938,9 +944,8 @@ const MUTATIONS: &[Mutation] = &[
         |s| {
             push(
                 &mut s["steps"],
-                json!({"action": "directory",
-            "path": "/run/casemate/k2v9c0a1b2d3/view/apps/secret",
-            "owner": {"uid": 0, "gid": 0}, "mode": 365}),
+                json!({"directory": {"path": "/run/casemate/k2v9c0a1b2d3/view/apps/secret",
+            "owner": {"uid": 0, "gid": 0}, "mode": 365}}),
             );
         },
         Rule::StageStep,
@@ -970,9 +975,8 @@ const MUTATIONS: &[Mutation] = &[
         |s| {
             push(
                 &mut s["steps"],
-                json!({"action": "device",
-            "path": "/run/casemate/k2v9c0a1b2d3/bundle/sda", "major": 8, "minor": 0,
-            "mode": 438}),
+                json!({"device": {"path": "/run/casemate/k2v9c0a1b2d3/bundle/sda", "major": 8, "minor": 0,
+            "mode": 438}}),
             );
         },
         Rule::StageStep,
@@ -1008,7 +1012,7 @@ const MUTATIONS: &[Mutation] = &[
             s["steps"]
                 .as_array_mut()
                 .unwrap()
-                .retain(|step| step["action"] != "overlay" && step["action"] != "target");
+                .retain(|step| step.get("overlay").is_none() && step.get("target").is_none());
         },
         Rule::StageOverlay,
     ),
