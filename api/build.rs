@@ -13,7 +13,7 @@ fn main() -> Result<(), String> {
     let source = if release {
         embedded(&directory)?
     } else {
-        on_disk(&directory)
+        on_disk(&directory)?
     };
     fs::write(&generated, source).map_err(|error| format!("cannot write the page's table: {error}"))
 }
@@ -24,13 +24,19 @@ fn variable(name: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("cargo has not set {name}"))
 }
 
-fn on_disk(directory: &Path) -> String {
-    format!(
+fn on_disk(directory: &Path) -> Result<String, String> {
+    let directory = utf8(directory)?;
+    Ok(format!(
         "const DIRECTORY: &str = {directory:?};\n\
          fn file(name: &str) -> Option<std::borrow::Cow<'static, [u8]>> {{\n\
              std::fs::read(std::path::Path::new(DIRECTORY).join(name)).ok().map(Into::into)\n\
          }}\n"
-    )
+    ))
+}
+
+fn utf8(path: &Path) -> Result<&str, String> {
+    path.to_str()
+        .ok_or_else(|| "the sources lie at a path that is not UTF-8".to_owned())
 }
 
 fn embedded(directory: &Path) -> Result<String, String> {
@@ -55,7 +61,11 @@ fn embedded(directory: &Path) -> Result<String, String> {
         let path = directory.join(name);
         println!("cargo::rerun-if-changed={}", path.display());
         // Writing to a String cannot fail.
-        let _written = writeln!(source, "    ({name:?}, include_bytes!({path:?})),");
+        let _written = writeln!(
+            source,
+            "    ({name:?}, include_bytes!({:?})),",
+            utf8(&path)?
+        );
     }
     source.push_str(
         "];\n\

@@ -6,7 +6,7 @@
 //! An audit id names one action; a run or session has two records with it, `started` and `ended`.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -50,7 +50,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> AuditError {
     move |source| AuditError::File { what, source }
 }
 
-/// Name of one action, `aud_` and a UUIDv7.
+/// Name of one action, `aud_` and a `UUIDv7`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AuditId(String);
@@ -343,19 +343,16 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, AuditError> {
 /// Returns the digest of the last line and the number after it. A line that a crash cut short is
 /// ended, so that what follows stands on a line of its own; `verify` reports it.
 fn end_of(path: &Path) -> Result<(String, u64), AuditError> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .open(path)
-        .map_err(failed("open"))?;
-    let mut text = Vec::new();
-    file.read_to_end(&mut text).map_err(failed("read"))?;
+    let text = std::fs::read(path).map_err(failed("read"))?;
     let (whole, torn) = match text.iter().rposition(|&byte| byte == b'\n') {
         Some(end) => text.split_at(end + 1),
         None => (&[][..], text.as_slice()),
     };
     if !torn.is_empty() {
-        file.seek(SeekFrom::End(0)).map_err(failed("read"))?;
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map_err(failed("open"))?;
         file.write_all(b"\n").map_err(failed("append to"))?;
     }
     let last = whole
@@ -375,7 +372,7 @@ fn end_of(path: &Path) -> Result<(String, u64), AuditError> {
 }
 
 fn files_before(path: &Path) -> Result<Option<PathBuf>, AuditError> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
+    let directory = path.parent().unwrap_or_else(|| Path::new("/"));
     let mut before = files(directory)?;
     before.retain(|file| file.as_path() < path);
     Ok(before.pop())
@@ -536,17 +533,12 @@ mod tests {
             text.chars().all(|c| c == '\n' || !c.is_control()),
             "{text:?}"
         );
+        let lines: Vec<&str> = text.lines().collect();
         for damaged in [
             text.replace("run_x", "run_y"),
-            text.lines()
-                .skip(1)
-                .map(|line| format!("{line}\n"))
-                .collect(),
-            text.lines().rev().map(|line| format!("{line}\n")).collect(),
-            text.lines()
-                .take(1)
-                .map(|line| format!("{line}\n"))
-                .collect(),
+            lines[1].to_owned(),
+            [lines[1], lines[0]].join("\n"),
+            lines[0].to_owned(),
             format!("{text}x\n"),
             String::new(),
         ] {

@@ -68,8 +68,9 @@ pub struct ApiError {
     pub message: String,
     /// Name of the missing piece, with [`ErrorKind::Unavailable`].
     pub component: Option<String>,
+    /// What caused it.
     #[source]
-    source: Option<Arc<dyn StdError + Send + Sync>>,
+    pub source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl ApiError {
@@ -105,7 +106,7 @@ impl ApiError {
     }
 
     /// A missing piece of the isolation.
-    pub fn unavailable(component: impl ToString, hint: impl Into<String>) -> Self {
+    pub fn unavailable(component: &impl ToString, hint: impl Into<String>) -> Self {
         let mut error = Self::new(ErrorKind::Unavailable, "SANDBOX_UNAVAILABLE", hint);
         error.component = Some(component.to_string());
         error

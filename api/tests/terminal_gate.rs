@@ -1,4 +1,11 @@
 //! The upgrade of `/ws/term` on a real port: credentials, tickets, first messages.
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "test code: a failed step is a failed test"
+)]
 
 mod common;
 

@@ -1,4 +1,12 @@
 //! The vectors that the page reads too: `tests/wire/term-v1.json`.
+#![allow(
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "test code: a failed step is a failed test"
+)]
 
 use std::collections::BTreeSet;
 

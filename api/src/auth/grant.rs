@@ -79,7 +79,7 @@ impl Principal {
             (Net::Host, Role::Owner) => Network::Host,
             (Net::Internet, Role::Owner) => {
                 return Err(ApiError::unavailable(
-                    "net.internet",
+                    &"net.internet",
                     "network scope internet is not available; ask for host or none",
                 ));
             }

@@ -10,11 +10,11 @@ use super::secret::{Secret, SecretDigest};
 use crate::store::{Store, StoreError};
 
 /// Longest time between two requests of one login.
-pub const IDLE: Duration = Duration::from_secs(12 * 3600);
+pub(super) const IDLE: Duration = Duration::from_hours(12);
 /// Longest life of a login.
-pub const ABSOLUTE: Duration = Duration::from_secs(30 * 86_400);
+pub const ABSOLUTE: Duration = Duration::from_hours(30 * 24);
 /// How exactly the last request is remembered.
-const GRAIN: Duration = Duration::from_secs(60);
+const GRAIN: Duration = Duration::from_mins(1);
 
 /// The database of logins cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -33,18 +33,18 @@ pub enum LoginsError {
 
 /// Logins, kept in the workspace's database.
 #[derive(Debug)]
-pub struct Logins {
+pub(super) struct Logins {
     store: Arc<Store>,
 }
 
 impl Logins {
     /// Takes up the database.
-    pub const fn new(store: Arc<Store>) -> Self {
+    pub(super) const fn new(store: Arc<Store>) -> Self {
         Self { store }
     }
 
     /// Starts a login and returns its cookie's value.
-    pub fn start(&self, user: &UserId) -> Result<Secret, LoginsError> {
+    pub(super) fn start(&self, user: &UserId) -> Result<Secret, LoginsError> {
         let secret = Secret::random(32).map_err(|source| LoginsError::Random { source })?;
         let now = seconds();
         self.store.transaction("start a login", |transaction| {
@@ -61,7 +61,7 @@ impl Logins {
     }
 
     /// Returns whose login it is; `None` where it is unknown or has expired.
-    pub fn find(&self, secret: &Secret) -> Result<Option<UserId>, LoginsError> {
+    pub(super) fn find(&self, secret: &Secret) -> Result<Option<UserId>, LoginsError> {
         self.find_at(&secret.digest(), seconds())
     }
 
@@ -97,7 +97,7 @@ impl Logins {
     }
 
     /// Ends a login.
-    pub fn end(&self, secret: &Secret) -> Result<(), LoginsError> {
+    pub(super) fn end(&self, secret: &Secret) -> Result<(), LoginsError> {
         self.store.transaction("end a login", |transaction| {
             transaction.execute(
                 "DELETE FROM logins WHERE digest = ?1",

@@ -22,7 +22,7 @@ pub use token::TokenError;
 use crate::store::Store;
 
 /// How long a login link works.
-const CODE_LIFETIME: Duration = Duration::from_secs(600);
+const CODE_LIFETIME: Duration = Duration::from_mins(10);
 /// How long a ticket works.
 const TICKET_LIFETIME: Duration = Duration::from_secs(30);
 /// Random bytes of a login code: 128 bits.

@@ -12,7 +12,7 @@ const MOST: usize = 1024;
 
 /// Outstanding credentials, each with what it stands for.
 #[derive(Debug)]
-pub struct OnceTable<T> {
+pub(super) struct OnceTable<T> {
     lifetime: Duration,
     entries: Mutex<VecDeque<Entry<T>>>,
 }
@@ -26,7 +26,7 @@ struct Entry<T> {
 
 impl<T> OnceTable<T> {
     /// Makes an empty table.
-    pub const fn new(lifetime: Duration) -> Self {
+    pub(super) const fn new(lifetime: Duration) -> Self {
         Self {
             lifetime,
             entries: Mutex::new(VecDeque::new()),
@@ -34,12 +34,12 @@ impl<T> OnceTable<T> {
     }
 
     /// Returns how long a credential works.
-    pub const fn lifetime(&self) -> Duration {
+    pub(super) const fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
     /// Mints a credential of `bytes` random bytes.
-    pub fn mint(&self, bytes: usize, stands_for: T) -> std::io::Result<Secret> {
+    pub(super) fn mint(&self, bytes: usize, stands_for: T) -> std::io::Result<Secret> {
         let secret = Secret::random(bytes)?;
         let now = Instant::now();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ impl<T> OnceTable<T> {
     }
 
     /// Takes a credential out of the table; `None` where it is unknown, used or too old.
-    pub fn redeem(&self, secret: &Secret) -> Option<T> {
+    pub(super) fn redeem(&self, secret: &Secret) -> Option<T> {
         let digest = secret.digest();
         let now = Instant::now();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn works_once_and_not_too_late() {
-        let table = OnceTable::new(Duration::from_secs(60));
+        let table = OnceTable::new(Duration::from_mins(1));
         let secret = table.mint(16, 7).unwrap();
         assert_eq!(table.redeem(&Secret::new("other".to_owned())), None);
         assert_eq!(table.redeem(&secret), Some(7));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_when_there_are_too_many() {
-        let table = OnceTable::new(Duration::from_secs(60));
+        let table = OnceTable::new(Duration::from_mins(1));
         let first = table.mint(16, 0).unwrap();
         for n in 1..=MOST {
             table.mint(16, n).unwrap();

@@ -85,7 +85,7 @@ fn make(path: &Path) -> Result<(), TokenError> {
     writeln!(file, "{}", secret.expose()).map_err(failed("write"))?;
     file.sync_all().map_err(failed("sync"))?;
     fs::rename(&beside, path).map_err(failed("place"))?;
-    let directory = path.parent().unwrap_or(Path::new("/"));
+    let directory = path.parent().unwrap_or_else(|| Path::new("/"));
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(failed("sync the directory of"))

@@ -15,7 +15,7 @@ use crate::auth::token;
 use crate::config::Config;
 
 /// How long the service may take for one answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Verbs of `session`.
 #[derive(Debug, Subcommand)]
@@ -41,7 +41,7 @@ pub(super) enum SessionCommand {
 pub(super) fn login(invocation: &Invocation) -> Result<ExitCode, CliError> {
     let service = Service::of(&invocation.config)?;
     let minted = service.ask("POST", "/v1/auth/login-codes", &json!({}))?;
-    let path = minted["path"].as_str().unwrap_or_default();
+    let path = text(&minted, "path");
     output::write(&format!("http://{}{path}\n", invocation.config.listen))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -65,7 +65,7 @@ pub(super) fn session(
         SessionCommand::Kill { all, session } => {
             let names = if all {
                 let list = service.ask("GET", "/v1/sessions", &Value::Null)?;
-                let living = sessions(&list).filter(|session| session["ended"] == false);
+                let living = sessions(&list).filter(|session| !has_ended(session));
                 living.map(|session| text(session, "session")).collect()
             } else {
                 session
@@ -85,11 +85,20 @@ pub(super) fn session(
 }
 
 fn sessions(list: &Value) -> impl Iterator<Item = &Value> {
-    list["sessions"].as_array().into_iter().flatten()
+    list.get("sessions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
 }
 
-fn text(session: &Value, field: &str) -> String {
-    session[field].as_str().unwrap_or_default().to_owned()
+/// Returns a field of an answer as text; nothing where there is none.
+fn text(answer: &Value, field: &str) -> String {
+    let text = answer.get(field).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+fn has_ended(session: &Value) -> bool {
+    session.get("ended").and_then(Value::as_bool) == Some(true)
 }
 
 fn rows(list: &Value) -> Vec<String> {
@@ -98,7 +107,12 @@ fn rows(list: &Value) -> Vec<String> {
             let [name, tile, user, net] =
                 ["session", "tile", "user", "net"].map(|field| text(session, field));
             let clients = &session["clients"];
-            format!("{name}  {tile}  {user}  net {net}  clients {clients}\n")
+            let ended = if session["ended"] == true {
+                "  ended"
+            } else {
+                ""
+            };
+            format!("{name}  {tile}  {user}  net {net}  clients {clients}{ended}\n")
         })
         .collect()
 }
@@ -147,12 +161,10 @@ impl Service {
         if status == "200" {
             return Ok(body);
         }
-        let message = body["error"]["message"]
-            .as_str()
-            .unwrap_or("no reason given");
+        let error = body.get("error").unwrap_or(&Value::Null);
         Err(CliError::Refused {
             status: status.parse().unwrap_or(500),
-            message: message.to_owned(),
+            message: text(error, "message"),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use casemate_bundles::{
     Argv, Component, Environment, HostSupport, LimitSupport, Limits, Network, Stdio,
@@ -59,6 +60,8 @@ impl Check {
 
 /// Longest time that the tried sandbox may take.
 const TIMEOUT_MS: u64 = 20_000;
+/// How long a spawner may take to see that a keeper has gone.
+const SETTLE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(invocation: &Invocation, arguments: &Arguments) -> Result<ExitCode, CliError> {
     sandbox::require_root()?;
@@ -117,11 +120,11 @@ async fn try_engine(invocation: &Invocation, config: &EngineConfig) -> Vec<Check
                     None
                 }
             };
-            let keepers = engine.keepers().await;
+            let alone = is_alone(&engine).await;
             engine.shutdown().await;
             if let Some(id) = id {
                 let mut left = leftovers::find(&config.run_dir, &id);
-                if !matches!(keepers, Ok(ids) if ids.is_empty()) {
+                if !alone {
                     left.push("a keeper".to_owned());
                 }
                 let said = format!("left behind: {}", left.join(", "));
@@ -134,6 +137,18 @@ async fn try_engine(invocation: &Invocation, config: &EngineConfig) -> Vec<Check
         }
     }
     checks
+}
+
+/// Waits until the spawner has taken note of the keeper's end.
+async fn is_alone(engine: &Engine) -> bool {
+    let end = tokio::time::Instant::now() + SETTLE;
+    while tokio::time::Instant::now() < end {
+        if engine.keepers().await.is_ok_and(|ids| ids.is_empty()) {
+            return true;
+        }
+        tokio::time::sleep(SETTLE / 100).await;
+    }
+    false
 }
 
 /// Runs `true` in a sandbox with every guard of a command run.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use casemate_bundles::{Stdio, WindowSize};
 use casemate_engine::{Engine, KeeperConnection, RunOutput, Streams, run_to_end};
 use casemate_protocol::{
-    CancelledBy, ExitReason, LaunchRequest, OutputPolicy, SignalName, Supervision, ToKeeper,
+    CancelledBy, LaunchRequest, OutputPolicy, SignalName, Supervision, ToKeeper,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -15,6 +15,7 @@ use super::flags::{Kind, SandboxFlags};
 use super::sandbox::{self, Planned};
 use super::terminal::RawMode;
 use super::{CliError, Invocation, output, parse, terminal};
+use crate::exec::wire::ExecResult;
 
 /// Time limit of a command run that names none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -88,13 +89,16 @@ pub(super) fn run(invocation: &Invocation, arguments: Arguments) -> Result<ExitC
     // A thread may still be reading standard input.
     runtime.shutdown_background();
     let ended = ended?;
+    let broken_pipe = ended.output.broken_pipe;
+    let status = ended.output.record.reason.exit_status();
     if arguments.json {
-        output::write_json(&ended.to_json())?;
+        output::write_json(&ended.result())?;
     }
-    if ended.output.broken_pipe {
-        return Ok(ExitCode::from(BROKEN_PIPE));
-    }
-    Ok(ExitCode::from(ended.output.record.reason.exit_status()))
+    Ok(ExitCode::from(if broken_pipe {
+        BROKEN_PIPE
+    } else {
+        status
+    }))
 }
 
 /// Makes the runtime of a command: one thread, and threads for blocking streams.
@@ -242,27 +246,17 @@ async fn resized(signal: Option<&mut Signal>) {
 }
 
 impl Ended {
-    fn to_json(&self) -> serde_json::Value {
-        let record = &self.output.record;
-        let (code, signal) = match record.reason {
-            ExitReason::Exited { code } => (Some(code), None),
-            ExitReason::Signaled { signal } => (None, Some(signal)),
-            ExitReason::TimedOut
-            | ExitReason::IdleTimedOut
-            | ExitReason::Cancelled { .. }
-            | ExitReason::OutOfMemory
-            | ExitReason::Limit
-            | ExitReason::Lost => (None, None),
-        };
-        serde_json::json!({
-            "exec_id": self.exec_id,
-            "exit_code": code,
-            "signal": signal,
-            "stdout": String::from_utf8_lossy(&self.output.stdout),
-            "stderr": String::from_utf8_lossy(&self.output.stderr),
-            "record": record,
-            "bundle": self.bundle,
-            "enforcement": self.enforcement,
-        })
+    /// The same result as over HTTP.
+    fn result(self) -> ExecResult {
+        crate::exec::Ended {
+            exec_id: self.exec_id,
+            audit_id: None,
+            bundle: self.bundle,
+            enforcement: self.enforcement,
+            record: self.output.record,
+            stdout: self.output.stdout,
+            stderr: self.output.stderr,
+        }
+        .result()
     }
 }

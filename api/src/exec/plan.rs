@@ -120,7 +120,7 @@ fn check_network(net: Option<&NetRequest>) -> Result<(), ApiError> {
             "network scope host is only for `casemate run` as root; ask for none",
         )),
         Net::Internet => Err(ApiError::unavailable(
-            "net.internet",
+            &"net.internet",
             "network scope internet is not available; ask for none",
         )),
     }
@@ -171,9 +171,9 @@ fn parse_stdin(stdin: Option<Stdin>) -> Result<Vec<u8>, ApiError> {
 fn parse_limits(limits: &LimitsRequest) -> Result<Limits, ApiError> {
     let default = Limits::RUN;
     let bad = |error: LimitError| refused("PLAN_LIMIT_OUT_OF_RANGE", error.to_string());
-    let memory = limits.memory_bytes.unwrap_or(default.memory.get());
-    let pids = limits.pids.unwrap_or(default.pids.get());
-    let cpu = limits.cpu_millis.unwrap_or(default.cpu.get());
+    let memory = limits.memory_bytes.unwrap_or_else(|| default.memory.get());
+    let pids = limits.pids.unwrap_or_else(|| default.pids.get());
+    let cpu = limits.cpu_millis.unwrap_or_else(|| default.cpu.get());
     Ok(Limits {
         memory: MemoryBytes::parse(within("memory_bytes", memory, 0, MAX_MEMORY)?).map_err(bad)?,
         pids: Pids::parse(within("pids", pids, 0, MAX_PIDS)?).map_err(bad)?,

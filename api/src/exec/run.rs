@@ -35,7 +35,7 @@ use crate::workspace::{IdKind, Payload, PlanError, ProcessRequest, RunId, proces
 /// Runs at once; more are refused as busy.
 const MOST_RUNS: usize = 64;
 /// How long a result is kept that nobody waited for.
-const KEEP: Duration = Duration::from_secs(600);
+const KEEP: Duration = Duration::from_mins(10);
 /// Bytes of output that are kept in all.
 const KEEP_BYTES: usize = 64 << 20;
 /// How long a run's keeper waits for a service, beyond the run's own time.
@@ -96,6 +96,13 @@ pub struct RunHandle {
     done: watch::Receiver<Option<Collected>>,
 }
 
+/// A run that was entered into the table, with the ends that its task holds.
+struct Entered {
+    handle: RunHandle,
+    cancelled: watch::Receiver<bool>,
+    done: watch::Sender<Option<Collected>>,
+}
+
 impl RunHandle {
     /// Returns the run's name.
     pub fn id(&self) -> &str {
@@ -151,7 +158,7 @@ impl Runs {
             .map_err(ApiError::internal)?
             .to_string();
         let label = RunLabel {
-            exec_id: exec_id.clone(),
+            exec_id,
             user: principal.user().clone(),
             audit_id: AuditId::fresh(),
         };
@@ -161,16 +168,19 @@ impl Runs {
             argv: Some(request.plan.argv.as_slice().to_vec()),
         };
         audit.started(Happened::RunStarted)?;
-        let (handle, entry, done) = self.enter(&label);
-        self.lock().insert(exec_id, entry);
+        let Entered {
+            handle,
+            cancelled,
+            done,
+        } = self.enter(&label);
         let engine = self.shared.engine.clone();
         let runs = self.clone();
         tokio::spawn(async move {
-            let collected = drive(&engine, request, &audit, handle.1).await;
+            let collected = drive(&engine, request, &audit, cancelled).await;
             drop(permit);
             runs.leave(&audit.label.exec_id, collected, &done);
         });
-        Ok(handle.0)
+        Ok(handle)
     }
 
     /// Finds a run that is under way or kept.
@@ -200,47 +210,40 @@ impl Runs {
     pub(crate) fn adopt(&self, label: RunLabel, adopted: AdoptedRun) -> Result<(), ApiError> {
         let audit = RunAudit {
             audit: self.shared.audit.clone(),
-            label: label.clone(),
+            label,
             argv: None,
         };
         audit.started(Happened::RunAdopted)?;
-        let (handle, entry, done) = self.enter(&label);
-        self.lock().insert(label.exec_id, entry);
+        let entered = self.enter(&audit.label);
         let runs = self.clone();
         tokio::spawn(async move {
-            let collected = watch_adopted(adopted, &audit, handle.1).await;
-            runs.leave(&audit.label.exec_id, collected, &done);
+            let collected = watch_adopted(adopted, &audit, entered.cancelled).await;
+            runs.leave(&audit.label.exec_id, collected, &entered.done);
         });
         Ok(())
     }
 
-    #[expect(
-        clippy::type_complexity,
-        reason = "one private caller takes it apart at once"
-    )]
-    fn enter(
-        &self,
-        label: &RunLabel,
-    ) -> (
-        (RunHandle, watch::Receiver<bool>),
-        Entry,
-        watch::Sender<Option<Collected>>,
-    ) {
+    /// Enters a run into the table.
+    fn enter(&self, label: &RunLabel) -> Entered {
         let (cancel, cancelled) = watch::channel(false);
         let (done, wait) = watch::channel(None);
-        let handle = RunHandle {
-            id: label.exec_id.clone(),
+        let entry = Entry {
             user: label.user.clone(),
             cancel: cancel.clone(),
             done: wait.clone(),
-        };
-        let entry = Entry {
-            user: label.user.clone(),
-            cancel,
-            done: wait,
             ended: None,
         };
-        ((handle, cancelled), entry, done)
+        self.lock().insert(label.exec_id.clone(), entry);
+        Entered {
+            handle: RunHandle {
+                id: label.exec_id.clone(),
+                user: label.user.clone(),
+                cancel,
+                done: wait,
+            },
+            cancelled,
+            done,
+        }
     }
 
     fn leave(&self, exec_id: &str, collected: Collected, done: &watch::Sender<Option<Collected>>) {
@@ -449,12 +452,12 @@ async fn watch_adopted(
 }
 
 fn read_kept(fds: Vec<OwnedFd>) -> std::io::Result<[Vec<u8>; 2]> {
-    use std::io::{Read as _, Seek as _};
+    use std::io::Seek as _;
     let mut kept = [Vec::new(), Vec::new()];
     for (fd, bytes) in fds.into_iter().zip(&mut kept) {
         let mut file = std::fs::File::from(fd);
         file.rewind()?;
-        file.read_to_end(bytes)?;
+        std::io::copy(&mut file, bytes)?;
     }
     Ok(kept)
 }

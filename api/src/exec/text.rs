@@ -80,8 +80,8 @@ pub(super) fn encode(stdout: &Kept, stderr: &Kept) -> Encoded {
 mod tests {
     use super::*;
 
-    fn hole(kept_head: u64, dropped: u64) -> Option<Truncation> {
-        Some(Truncation { kept_head, dropped })
+    fn holed(bytes: Vec<u8>, kept_head: u64, dropped: u64) -> Kept {
+        Kept::new(bytes, Some(Truncation { kept_head, dropped }))
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         for start in 0..bytes.len() {
             for end in start + 1..=bytes.len() {
                 let kept = [&bytes[..start], &bytes[end..]].concat();
-                let kept = Kept::new(kept, hole(start as u64, (end - start) as u64));
+                let kept = holed(kept, start as u64, (end - start) as u64);
                 let encoded = encode(&kept, &empty);
                 assert_eq!(encoded.encoding, "utf-8");
                 let (shown, truncated) = encoded.stdout;
@@ -122,7 +122,7 @@ mod tests {
             (b"ab\x80\x80\x80\x80", 2),
             (b"\xc3", 9),
         ] {
-            let encoded = encode(&Kept::new(bytes.to_vec(), hole(at, 5)), &text);
+            let encoded = encode(&holed(bytes.to_vec(), at, 5), &text);
             assert_eq!(encoded.encoding, "base64");
         }
         let nul = Kept::new(b"\0\x1b".to_vec(), None);

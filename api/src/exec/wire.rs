@@ -1,4 +1,4 @@
-//! `POST /v1/exec` on the wire: snake_case, unknown fields refused.
+//! `POST /v1/exec` on the wire: `snake_case`, unknown fields refused.
 
 use std::collections::BTreeMap;
 

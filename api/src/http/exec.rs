@@ -18,7 +18,7 @@ use crate::exec::wire::ExecRequest;
 use crate::exec::{Collected, RunHandle, RunRequest};
 
 /// Longest wait for a result in one request.
-const MAX_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// How long a client wants to wait for a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -95,9 +95,8 @@ impl Gate {
             .uri()
             .authority()
             .map(axum::http::uri::Authority::as_str);
-        let valid = host.is_some_and(named)
-            && hosts.next().is_none()
-            && authority.is_none_or(|authority| named(authority));
+        let valid =
+            host.is_some_and(named) && hosts.next().is_none() && authority.is_none_or(named);
         if valid { Ok(()) } else { Err(refused()) }
     }
 
@@ -198,7 +197,7 @@ pub(super) async fn layer(State(app): State<App>, request: Request, next: Next) 
 fn log(error: &ApiError) {
     match error.kind {
         ErrorKind::Internal => {
-            tracing::error!(code = error.code, error = error.chain(), "request failed")
+            tracing::error!(code = error.code, error = error.chain(), "request failed");
         }
         ErrorKind::Unavailable => {
             tracing::warn!(

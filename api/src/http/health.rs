@@ -14,7 +14,7 @@ use crate::error::{ApiError, ErrorKind};
 use crate::exec::{probe_request, run_probe};
 
 /// How long a good probe counts.
-const GOOD_FOR: Duration = Duration::from_secs(60);
+const GOOD_FOR: Duration = Duration::from_mins(1);
 
 /// The last probe that went well, and a lock that lets one run at a time.
 #[derive(Debug, Clone)]

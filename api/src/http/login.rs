@@ -185,6 +185,7 @@ pub(super) async fn mint_ticket(
 }
 
 /// Over what a cookie may travel.
+#[derive(Debug, Clone, Copy)]
 enum Transport {
     Encrypted,
     Any,

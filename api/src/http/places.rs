@@ -37,10 +37,8 @@ pub struct Places {
     extra_ro: Arc<[HostPath]>,
     root: PathBuf,
     default_base: Option<String>,
-    /// Whether administrators' terminals have nesting where nobody says otherwise.
-    pub nesting: Nesting,
-    /// How sessions are watched over.
-    pub times: SessionTimes,
+    nesting: Nesting,
+    times: SessionTimes,
 }
 
 impl Places {
@@ -65,6 +63,16 @@ impl Places {
                 ring_bytes: config.ring_bytes,
             },
         }
+    }
+
+    /// Returns whether administrators' terminals have nesting where nobody says otherwise.
+    pub const fn nesting(&self) -> Nesting {
+        self.nesting
+    }
+
+    /// Returns how sessions are watched over.
+    pub const fn times(&self) -> SessionTimes {
+        self.times
     }
 
     /// Resolves the name of a base; `None` for the configured one, or the only one there is.
@@ -141,7 +149,7 @@ impl Places {
 fn resolve(root: PathBuf, name: Option<String>, asked: bool) -> Result<Base, ApiError> {
     let missing = || {
         ApiError::unavailable(
-            "base",
+            &"base",
             "no base is configured and there is not exactly one; make one with `rootfs-tools`, \
              or name it in the configuration",
         )
@@ -168,7 +176,7 @@ fn resolve(root: PathBuf, name: Option<String>, asked: bool) -> Result<Base, Api
         }
         ResolveError::Name(_) | ResolveError::Store(BaseStoreError::UnknownBase(_)) => {
             ApiError::unavailable(
-                "base",
+                &"base",
                 "the configured base does not exist; import it again",
             )
         }
@@ -185,7 +193,7 @@ fn plan_error(error: PlanError) -> ApiError {
     match error {
         PlanError::Workspace(error) => workspace_error(error),
         PlanError::Store(error) => match &error {
-            StoreError::NoSlice { .. } => ApiError::unavailable("ids", error.to_string()),
+            StoreError::NoSlice { .. } => ApiError::unavailable(&"ids", error.to_string()),
             StoreError::File(_)
             | StoreError::Sqlite { .. }
             | StoreError::Newer { .. }

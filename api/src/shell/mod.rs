@@ -208,13 +208,13 @@ impl Context<'_> {
                 let commands: Vec<_> = COMMANDS.iter().map(Descriptor::describe).collect();
                 json!({ "commands": commands })
             }
-            [name] => match find(name) {
-                Some(found) => json!({ "commands": [found.describe()] }),
-                None => {
+            [name] => {
+                let Some(found) = find(name) else {
                     let message = format!("there is no command {name:?}");
                     return self.usage(descriptor, message).await;
-                }
-            },
+                };
+                json!({ "commands": [found.describe()] })
+            }
             [_, _, ..] => {
                 return self
                     .usage(descriptor, "one command at most".to_owned())

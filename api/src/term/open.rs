@@ -22,7 +22,7 @@ use crate::http::Places;
 use crate::workspace::{IdKind, Payload, RunId, TerminalRequest, Visible};
 
 /// How long a sandbox may take to start.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 /// The login shell; a base without bash has its sh. A constant: nothing is put into it.
 const SHELL: [&str; 3] = [
     "sh",
@@ -102,7 +102,7 @@ impl Opener<'_> {
         let tile = parse_tile(&open.tile)?;
         self.check_ticket(&TicketTarget::Tile(tile.clone()))?;
         let nesting = match open.nesting {
-            None => self.places.nesting,
+            None => self.places.nesting(),
             Some(true) => Nesting::On,
             Some(false) => Nesting::Off,
         };
@@ -193,7 +193,7 @@ impl Opener<'_> {
                 gaps: Vec::new(),
             },
         };
-        let times = self.places.times;
+        let times = self.places.times();
         let request = LaunchRequest {
             plan,
             ids: IdChoice::Fixed(slice),
@@ -261,7 +261,7 @@ impl Opener<'_> {
         let session = self
             .sessions
             .find(session)
-            .ok_or_else(|| ApiError::not_found("there is no such session"))?;
+            .ok_or_else(|| ApiError::not_found("there is no such session or run"))?;
         self.principal.grant_owned(session.user(), ())?;
         let connection = self
             .sessions

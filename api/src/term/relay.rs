@@ -18,7 +18,7 @@ const OUT_LIMIT: usize = 256 * 1024;
 /// Input that may wait for the shell.
 const INPUT_LIMIT: u64 = 1 << 20;
 /// How long a client may be behind.
-pub(super) const SLOW: Duration = Duration::from_secs(60);
+pub(super) const SLOW: Duration = Duration::from_mins(1);
 /// Being this close to the window is being behind: a keeper may stop short of it.
 const BEHIND: u64 = WINDOW as u64 - 64 * 1024;
 
@@ -144,6 +144,10 @@ impl Relay {
     }
 
     fn warn(&mut self, code: TermCode, message: &str) {
+        if self.out_bytes >= 2 * OUT_LIMIT {
+            // Each frame has an answer: one who sends and does not read would fill the memory.
+            return self.refuse(TermCode::TooSlow, "answers were not taken");
+        }
         self.error(code, message.to_owned(), None);
     }
 

@@ -5,6 +5,7 @@
 //! comes from labels and keepers, so a restarted service has it again.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +26,7 @@ const MOST_OF_USER: usize = 32;
 /// Sessions in all (LIMIT-06).
 const MOST: usize = 64;
 /// How long an ended session can still be looked at by a page that comes back.
-const LINGER: Duration = Duration::from_secs(60);
+const LINGER: Duration = Duration::from_mins(1);
 pub(super) const CAPABILITY: &str = "engine:session.open@1";
 
 /// What the keeper of a session keeps for the service.
@@ -71,6 +72,8 @@ pub struct Session {
     watcher: KeeperConnection,
     presence: watch::Sender<Presence>,
     ended: watch::Sender<Option<ExitRecord>>,
+    /// Whether a client was told of the end.
+    told: AtomicBool,
 }
 
 /// One socket's place in a session; leaves it when dropped.
@@ -89,10 +92,17 @@ impl Drop for Client {
 }
 
 impl Client {
+    /// Notes that this client learns of the session's end.
+    pub(super) fn tell_end(&self) {
+        self.session.told.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn set_writer(&self, types: Types) {
         self.session.presence.send_modify(|clients| {
             if types == Types::Yes {
-                clients.values_mut().for_each(|writer| *writer = false);
+                for writer in clients.values_mut() {
+                    *writer = false;
+                }
             }
             clients.insert(self.number, types == Types::Yes);
         });
@@ -291,6 +301,7 @@ impl Sessions {
             watcher,
             presence: watch::channel(Presence::new()).0,
             ended: watch::channel(None).0,
+            told: AtomicBool::new(false),
         });
         let name = session.label.session.clone();
         self.lock().sessions.insert(name, Arc::clone(&session));
@@ -417,11 +428,14 @@ impl Session {
     async fn linger(&self) {
         let mut presence = self.presence.subscribe();
         let stay = async {
-            let seen = presence
-                .wait_for(|clients| !clients.is_empty())
-                .await
-                .is_ok();
-            seen && presence.wait_for(BTreeMap::is_empty).await.is_ok()
+            let mut open = presence.wait_for(BTreeMap::is_empty).await.is_ok();
+            while open && !self.told.load(Ordering::Relaxed) {
+                open = presence
+                    .wait_for(|clients| !clients.is_empty())
+                    .await
+                    .is_ok()
+                    && presence.wait_for(BTreeMap::is_empty).await.is_ok();
+            }
         };
         // Both outcomes end the stay.
         let _elapsed = tokio::time::timeout(LINGER, stay).await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use casemate_engine::{ConnectionError, KeeperEvent};
+use casemate_protocol::FromKeeper;
 use futures_util::{Sink as _, StreamExt as _};
 use tokio::sync::watch;
 
@@ -341,6 +342,9 @@ impl Patch {
                 self.relay.on_output(seq, &bytes, Instant::now());
             }
             KeeperEvent::Control(message, _) => {
+                if matches!(message, FromKeeper::Exited { .. }) {
+                    self.attachment.client.tell_end();
+                }
                 let writer = writer_of(&self.presence.borrow());
                 let wrote = self.relay.is_writer();
                 self.relay.on_keeper(message, writer);
