@@ -273,11 +273,13 @@ impl Groups {
     /// Puts a process into the groups of the version 1 hierarchies; libcontainer has put it into
     /// the version 2 group. Then checks that it is in all of them.
     pub(crate) fn enter(&self, pid: u32, id: &str) -> Result<()> {
-        let GroupLimits::V1(groups) = &self.limiter else {
-            return Ok(());
-        };
-        for group in groups {
-            group.add(pid)?;
+        // The version 2 group has no name; without it nothing could kill the tree.
+        let mut wanted = vec![""];
+        if let GroupLimits::V1(groups) = &self.limiter {
+            for group in groups {
+                group.add(pid)?;
+            }
+            wanted.extend(CONTROLLERS);
         }
         let path = format!("/proc/{pid}/cgroup");
         let text = std::fs::read_to_string(&path).map_err(|error| {
@@ -294,9 +296,9 @@ impl Groups {
                     && fields.next().is_some_and(|path| path.ends_with(&suffix))
             })
         };
-        match CONTROLLERS.iter().find(|name| !inside(name)) {
+        match wanted.into_iter().find(|name| !inside(name)) {
             None => Ok(()),
-            Some(name) => Err(Error::new("read", format!("not in {name}"), Errno::INVAL)),
+            Some(name) => Err(Error::new("read", format!("not in {name:?}"), Errno::INVAL)),
         }
     }
 
