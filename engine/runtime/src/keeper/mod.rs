@@ -213,7 +213,15 @@ fn keep(order: Order, around: Surroundings<'_>) -> std::result::Result<(), Keepe
     let session = Session::new(&keeper.facts, &groups, running, reports, clients)
         .map_err(call("session"))?
         .with_size(size);
-    let finished = session.run().map_err(call("session"))?;
+    let finished = match session.run().map_err(call("session")) {
+        Ok(finished) => finished,
+        Err(error) => {
+            // Nothing may run that nobody watches, and there may be no spawner to clean up.
+            drop((mounts, groups));
+            keeper.clean(None)?;
+            return Err(error);
+        }
+    };
     drop(mounts);
     keeper.finish(groups, finished)
 }
