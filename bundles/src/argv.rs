@@ -119,7 +119,7 @@ pub enum EnvironmentError {
 )]
 pub struct Environment(BTreeMap<String, String>);
 
-const RESERVED: [&str; 9] = [
+const RESERVED: [&str; 10] = [
     "HOME",
     "PATH",
     "TMPDIR",
@@ -129,6 +129,8 @@ const RESERVED: [&str; 9] = [
     "ENV",
     "XBIN_TOKEN",
     "LISTEN_FDS",
+    // Read by the C library of the guard init, before it has given anything up.
+    "GLIBC_TUNABLES",
 ];
 const RESERVED_PREFIXES: [&str; 4] = ["XAGENT_", "LD_", "CASEMATE_", "LISTEN_"];
 
