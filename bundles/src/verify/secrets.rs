@@ -1,6 +1,8 @@
 //! The promise itself: no secret is reachable, and nothing outside the writable set is writable.
 //! Asked of the explained view, not of the tables that the mounts were compared with.
 
+use std::collections::BTreeSet;
+
 use super::document::Documents;
 use super::facts::Facts;
 use super::rule::{Rule, Violation, broken, require};
@@ -25,9 +27,14 @@ pub(super) fn check(documents: &Documents, facts: &Facts<'_>) -> Result<(), Viol
     }
     if let Some(workspace) = facts.workspace {
         unreachable(&view, workspace)?;
+        let tiles: BTreeSet<&str> = [&workspace.own]
+            .into_iter()
+            .chain(&workspace.readable)
+            .map(|tile| tile.id.as_str())
+            .collect();
         for step in &documents.stage.steps {
             if let StageStep::Bind { source, .. } = step {
-                holds_no_secret(source, workspace)?;
+                holds_no_secret(source, workspace, &tiles)?;
             }
         }
     }
@@ -91,7 +98,11 @@ fn unreachable(view: &View<'_>, workspace: &WorkspaceView) -> Result<(), Violati
 }
 
 /// No clone is, holds or lies in what is secret.
-fn holds_no_secret(source: &HostPath, workspace: &WorkspaceView) -> Result<(), Violation> {
+fn holds_no_secret(
+    source: &HostPath,
+    workspace: &WorkspaceView,
+    tiles: &BTreeSet<&str>,
+) -> Result<(), Violation> {
     let Some(below) = source.below(&workspace.root) else {
         return require(!workspace.root.is_within(source), Rule::SecretPath, || {
             "a clone holds the whole workspace".to_owned()
@@ -99,10 +110,7 @@ fn holds_no_secret(source: &HostPath, workspace: &WorkspaceView) -> Result<(), V
     };
     let mut parts = below.split('/');
     let given = match (parts.next(), parts.next()) {
-        (Some("apps"), Some(_)) => [&workspace.own]
-            .into_iter()
-            .chain(&workspace.readable)
-            .any(|tile| tile.id.as_str() == below),
+        (Some("apps"), Some(_)) => tiles.contains(below),
         (Some("homes"), Some(user)) => {
             parts.next().is_none()
                 && workspace
