@@ -1,8 +1,7 @@
 //! `casemate-runtime stage up|down`: mounts a bundle on its own, so that any OCI runtime runs it.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use casemate_bundles::{
     BUNDLE_DIR, Bundle, Digest, Enforcement, HostPath, HostSupport, LaunchPlan, Placement, Profile,
@@ -73,6 +72,9 @@ pub(crate) enum Error {
     /// It was compiled for another directory.
     #[error("the bundle belongs elsewhere: compile it for this directory")]
     Elsewhere,
+    /// Something of it is mounted, or was left by a crash.
+    #[error("the bundle is mounted already: take it down first")]
+    Mounted,
     /// A step of the stage plan.
     #[error("the bundle was not mounted")]
     Step(#[source] StageError),
@@ -151,12 +153,17 @@ fn up(options: &Options) -> Result<(), Error> {
     if *proof.digest() != digest {
         return Err(Error::Digest);
     }
+    let dir = Dir::open_trusted(placement.stage.as_ref()).map_err(call("open the stage"))?;
+    if dir.stat(Path::new(BUNDLE_DIR)).is_ok() {
+        return Err(Error::Mounted);
+    }
     let stage_plan: StagePlan =
         serde_json::from_slice(&bundle.stage).map_err(|source| Error::Parse {
             file: file::STAGE,
             source,
         })?;
-    let roots = Roots::new(sources(&plan, path(&options.root)?)).map_err(call("open the sources"))?;
+    let roots =
+        Roots::new(sources(&plan, path(&options.root)?)).map_err(call("open the sources"))?;
     let id_maps = Cache::default()
         .of(&stage_plan)
         .map_err(call("make the namespaces of ID-mapped mounts"))?;
@@ -216,11 +223,15 @@ fn take_down(placement: &Placement) -> Result<(), Error> {
         _gone => {}
     }
     let dir = Dir::open_trusted(placement.stage.as_ref()).map_err(call("open the stage"))?;
-    match dir.remove_tree(Path::new(BUNDLE_DIR)) {
-        Err(error) if error.errno() != rustix::io::Errno::NOENT => {
-            return Err(call("remove the bundle")(error));
+    let documents = [file::CONFIG, file::GUARD, file::STAGE, RECORD].map(Path::new);
+    let disk = match &placement.upper {
+        Upper::Disk(disk) => disk.components().last().map(Path::new),
+        Upper::Memory(_) => None,
+    };
+    for name in dir.names().map_err(call("list the stage"))? {
+        if !documents.contains(&name.as_path()) && disk != Some(name.as_path()) {
+            dir.remove_tree(&name).map_err(call("remove the bundle"))?;
         }
-        _gone => {}
     }
     if let Upper::Disk(disk) = &placement.upper {
         remove_changes(&placement.upper).map_err(call("remove the changes"))?;

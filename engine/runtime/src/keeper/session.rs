@@ -422,7 +422,11 @@ impl<'a> Session<'a> {
                     let reason = ExitReason::Signaled {
                         signal: signal::KILL,
                     };
-                    self.end(reason, signal::CONT, Duration::ZERO);
+                    match &mut self.ending {
+                        // The reason stays; there is no grace any more.
+                        Some(ending) => ending.kill_at = Instant::now(),
+                        None => self.end(reason, signal::CONT, Duration::ZERO),
+                    }
                 }
             }
         }
