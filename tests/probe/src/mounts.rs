@@ -61,6 +61,8 @@ fn parse(line: &str) -> Option<(Mount, String)> {
         ["uid=", "gid=", "lowerdir=", "upperdir=", "workdir="]
             .iter()
             .any(|name| option.starts_with(name))
+            // The mount's own flag decides; a runtime may set the file system's as well.
+            || ["rw", "ro"].contains(option)
     });
     ids.extend(varying);
     let mount = Mount {

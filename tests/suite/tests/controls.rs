@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use casemate_tests::expected::disagreements;
 use casemate_tests::probe::Document;
 use casemate_tests::programs::repository;
 use casemate_tests::terminal::Tile;
+use casemate_tests::workspace::OTHER;
 use casemate_tests::world::{PROBE, World};
 use casemate_tests::{Case, main as suite};
 use serde_json::{Value, json};
@@ -30,6 +32,10 @@ fn main() -> ExitCode {
             with(
                 Case::new("without the init nothing is locked").covers("E-02"),
                 no_lock,
+            ),
+            with(
+                Case::new("a writable tree in the view is written").covers("E-02"),
+                writable_in_view,
             ),
             with(
                 Case::new("without the init PID 1 is open").covers("E-32"),
@@ -82,11 +88,17 @@ fn listed(name: &str) -> Result<BTreeSet<String>> {
 }
 
 fn flips(document: &Document, name: &str) -> Result<()> {
-    let found = document.names(casemate_tests::probe::Row::broke_out)?;
+    same(
+        &document.names(casemate_tests::probe::Row::broke_out)?,
+        name,
+    )
+}
+
+fn same(found: &BTreeSet<String>, name: &str) -> Result<()> {
     let expected = listed(name)?;
     ensure!(!expected.is_empty(), "control-{name} lists nothing");
     let more: Vec<_> = found.difference(&expected).collect();
-    let less: Vec<_> = expected.difference(&found).collect();
+    let less: Vec<_> = expected.difference(found).collect();
     ensure!(
         more.is_empty() && less.is_empty(),
         "flipped besides: {more:?}; not flipped: {less:?}"
@@ -101,11 +113,58 @@ fn drop_init(config: &mut Value) {
     }
 }
 
+/// Calls that change the view and that only the lock refuses.
+const CHANGES: [&str; 6] = [
+    "umount2:ok",
+    "move:ok",
+    "remount:ok",
+    "mount_setattr:ok",
+    "move_mount:ok",
+    "reconfigure:ok",
+];
+
+fn changed(document: &Document, name: &str) -> Result<BTreeSet<&'static str>> {
+    let steps = document.steps(name)?;
+    Ok(CHANGES
+        .into_iter()
+        .filter(|step| steps.contains(*step))
+        .collect())
+}
+
+/// Read-only trees stay read-only without the lock too, because the outer user namespace locks what
+/// was mounted before it; but mounts come off and move.
 fn no_lock(world: &World) -> Result<()> {
-    flips(
-        &probe_under_runc(world, Tile::Admin, "config.json", drop_init)?,
-        "no-lock",
-    )
+    let locked = probe_under_runc(world, Tile::Admin, "config.json", |_same| {})?;
+    let open = probe_under_runc(world, Tile::Admin, "config.json", drop_init)?;
+    let mut found = BTreeSet::new();
+    for name in open.rows()?.keys() {
+        if !changed(&open, name)?.is_subset(&changed(&locked, name)?) {
+            found.insert(name.clone());
+        }
+    }
+    same(&found, "no-lock")
+}
+
+fn writable_in_view(world: &World) -> Result<()> {
+    let other = world.workspace.path(OTHER);
+    let code = other.join("code.txt");
+    fs::set_permissions(&code, fs::Permissions::from_mode(0o666))?;
+    let document = probe_under_runc(world, Tile::Admin, "config.json", |config| {
+        let bind = json!({
+            "destination": other,
+            "source": other,
+            "type": "bind",
+            "options": ["rbind", "rw", "private", "nosuid", "nodev"]
+        });
+        if let Some(mounts) = config["mounts"].as_array_mut() {
+            mounts.push(bind);
+        }
+    })?;
+    ensure!(
+        fs::read_to_string(&code)? != format!("{OTHER}/code.txt\n"),
+        "nothing was written"
+    );
+    flips(&document, "writable-in-view")
 }
 
 fn open_first_process(world: &World) -> Result<()> {

@@ -175,10 +175,14 @@ fn view(world: &World) -> Result<()> {
         let [top, sealed, apps, homes, code] = parts.as_slice() else {
             anyhow::bail!("{tile:?}: {text}");
         };
-        ensure!(
-            *top == ".xbin\nAGENTS.md\napps\ndata\nhomes\nxbin.json\n",
-            "{tile:?}: {top}"
-        );
+        // The workspace's manifest is an administrator's.
+        let manifest = if tile == Tile::Restricted {
+            ""
+        } else {
+            "xbin.json\n"
+        };
+        let expected = format!(".xbin\nAGENTS.md\napps\ndata\nhomes\n{manifest}");
+        ensure!(*top == expected, "{tile:?}: {top}");
         ensure!(*sealed == ".xbin:\n\ndata:\n", "{tile:?}: {sealed}");
         ensure!(*apps == "other\nown\n", "{tile:?}: {apps}");
         ensure!(homes.lines().count() == 1, "{tile:?}: {homes}");

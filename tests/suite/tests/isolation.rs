@@ -421,8 +421,19 @@ fn environment(world: &World) -> Result<()> {
         let names: Vec<String> = serde_json::from_value(document.facts["environment"].clone())?;
         for name in &names {
             let allowed = [
-                "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TERM", "SHELL", "TMPDIR",
-                "PWD", "TZ",
+                "PATH",
+                "HOME",
+                "USER",
+                "LOGNAME",
+                "IN_SANDBOX",
+                "IS_SANDBOX",
+                "LANG",
+                "LC_ALL",
+                "TERM",
+                "SHELL",
+                "TMPDIR",
+                "PWD",
+                "TZ",
             ];
             let ours = name.starts_with("XBIN_")
                 || name.starts_with("CASEMATE_")
@@ -445,7 +456,7 @@ fn reserved_variables(world: &World) -> Result<()> {
         "XBIN_TOKEN=x",
         "XAGENT_ROOT=/x",
         "=x",
-        "A B=x",
+        "A\nB=x",
     ] {
         let output = run(
             &mut world.casemate_run(&["--env", variable, "--", "true"]),
