@@ -9,6 +9,7 @@ use axum::response::Response;
 use casemate_bundles::TileId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use super::answer::{JsonBody, json, ok};
 use super::caller::{COOKIE_NAME, Caller, cookie_of};
@@ -16,7 +17,11 @@ use super::gate::origin_of;
 use super::{App, TERM_ROUTE};
 use crate::audit::{AuditId, Decision, Event, Happened};
 use crate::auth::{LOGIN_LIFETIME, LoginsError, Principal, Secret, TicketScope, TicketTarget};
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorKind};
+
+/// Logins that may fail in one second. More are refused without a record: who has no credential
+/// must not fill the audit log or its queue, without which nothing is started.
+static FAILURES: Semaphore = Semaphore::const_new(16);
 
 /// An empty object.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -90,14 +95,7 @@ pub(super) async fn log_in(
         .log_in(&Secret::new(request.code))
         .map_err(ApiError::internal)?;
     let Some((principal, cookie)) = entered else {
-        record(
-            &app,
-            "anonymous".to_owned(),
-            Happened::Login,
-            Decision::Deny,
-        )
-        .await?;
-        return Err(ApiError::unauthenticated());
+        return Err(refuse(&app).await?);
     };
     record(&app, subject(&principal), Happened::Login, Decision::Allow).await?;
     let mut response = ok(&Me::of(&principal));
@@ -109,6 +107,24 @@ pub(super) async fn log_in(
         secure.into(),
     )?;
     Ok(response)
+}
+
+/// Records a login that failed, while few do.
+async fn refuse(app: &App) -> Result<ApiError, ApiError> {
+    let Ok(turn) = FAILURES.try_acquire() else {
+        return Ok(ApiError::new(
+            ErrorKind::Busy,
+            "BUSY",
+            "too many logins fail; try again later",
+        ));
+    };
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(turn);
+    });
+    let subject = "anonymous".to_owned();
+    record(app, subject, Happened::Login, Decision::Deny).await?;
+    Ok(ApiError::unauthenticated())
 }
 
 /// `POST /v1/auth/logout`: ends the login of the cookie.
