@@ -171,15 +171,23 @@ impl Planner<'_> {
         ids.dedup();
         ids.iter()
             .filter(|id| **id != request.tile)
-            .map(|id| self.tree(id))
+            .map(|id| match request.visible {
+                // Found just now. A manifest is written by what runs in its tile: one that is
+                // malformed must not close every other tile.
+                Visible::All => self.found(id),
+                Visible::Only(_) => self.tree(id),
+            })
             .collect()
     }
 
     fn tree(&self, id: &TileId) -> Result<TreeOwner<TileId>, PlanError> {
-        let tile = self.workspace.tile(id)?;
+        self.found(&self.workspace.tile(id)?.id)
+    }
+
+    fn found(&self, id: &TileId) -> Result<TreeOwner<TileId>, PlanError> {
         Ok(TreeOwner {
-            slice: self.store.slice(Tree::Tile(&tile.id), self.ids)?,
-            id: tile.id,
+            id: id.clone(),
+            slice: self.store.slice(Tree::Tile(id), self.ids)?,
         })
     }
 }
