@@ -14,7 +14,9 @@ use casemate_protocol::{
 
 use super::code::TermCode;
 use super::control::{Layer, Mode, Net, Open, Resume, SessionEnv, TierName, WINDOW};
-use super::session::{CAPABILITY, Client, Session, SessionLabel, Sessions, attach_to_end, now_ms};
+use super::session::{
+    CAPABILITY, Client, Session, SessionLabel, Sessions, attach_to_end, event_of, now_ms,
+};
 use crate::audit::{AuditId, Decision, Event, Happened};
 use crate::auth::{Granted, Opening, OpeningRequest, Principal, TicketTarget};
 use crate::error::{ApiError, ErrorKind};
@@ -222,8 +224,10 @@ impl Opener<'_> {
         let detail = serde_json::json!({
             "tile": label.tile, "net": label.env.net, "nesting": label.env.nesting,
         });
-        self.sessions
-            .note(&label, Happened::SessionStarted, detail)?;
+        // A session may last for days: its record is on disk before its shell is there.
+        let event = event_of(&label, Happened::SessionStarted, detail);
+        let recorded = self.sessions.audit().record(event).await;
+        recorded.map_err(ApiError::internal)?;
         let started = async {
             let launched = self.sessions.engine().launch(request).await?;
             wait_until_running(&launched.connection).await?;
