@@ -98,8 +98,20 @@ fn cases(suite: &Arc<Suite>, tile: Tile, runtime: Runtime) -> Vec<Trial> {
             name("nested namespaces by tier")
                 .covers("E-39")
                 .covers("RESTR-04")
+                .covers("RESTR-05")
+                .covers("RESTR-06")
+                .covers("RESTR-07")
+                .covers("RESTR-09")
                 .covers("RESTR-15"),
             nesting,
+        ),
+        case(
+            name("the mount guard by tier")
+                .covers("GUARD-03")
+                .covers("GUARD-04")
+                .covers("GUARD-05")
+                .covers("GUARD-06"),
+            mount_guard,
         ),
         case(name("what else is reached").covers("GUARD-01"), reached),
     ]
@@ -388,6 +400,8 @@ fn nesting(tile: Tile, document: &Document) -> Result<()> {
                 .any(|step| step.starts_with("max_") && step.ends_with(":ok"));
             ensure!(!raised, "a ceiling was raised: {steps:?}");
             for name in ["max_user_namespaces", "max_mnt_namespaces"] {
+                let outside = std::fs::read_to_string(format!("/proc/sys/user/{name}"))?;
+                ensure!(outside.trim() != "0", "{name} of the host was changed");
                 let value = document.fact(&format!("/ceilings/{name}"))?;
                 ensure!(value == "0", "{name} is {value}");
             }
@@ -399,6 +413,22 @@ fn nesting(tile: Tile, document: &Document) -> Result<()> {
             .get(name)
             .with_context(|| format!("no technique {name}"))?;
         ensure!(!row.broke_out(), "{name}: {row:?}");
+    }
+    Ok(())
+}
+
+fn mount_guard(tile: Tile, document: &Document) -> Result<()> {
+    let answers = &document.syscalls.as_ref().context("no answers")?.native;
+    // With every argument -1, mount has MS_MOVE among its flags.
+    for (name, number) in [
+        ("mount", 165),
+        ("umount2", 166),
+        ("open_tree", 428),
+        ("move_mount", 429),
+    ] {
+        let answer = answers.get(number).map_or("absent", String::as_str);
+        let guarded = !matches!(tile, Tile::Admin | Tile::AdminHost);
+        ensure!((answer == "EPERM") == guarded, "{name}: {answer}");
     }
     Ok(())
 }

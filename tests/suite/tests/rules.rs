@@ -68,7 +68,7 @@ const ABSENT: [(&str, &[&str]); 10] = [
     ("casemate-sys", &["casemate-bundles", "tokio", "oci-spec"]),
     (
         "casemate-bundles",
-        &["tokio", "axum", "hyper", "rustix", "nix", "libc"],
+        &["tokio", "axum", "hyper", "rustix", "nix"],
     ),
     ("casemate-protocol", &["tokio", "axum", "hyper"]),
     ("casemate-init", &["tokio", "oci-spec", "libcontainer"]),
