@@ -3,6 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -117,9 +118,23 @@ fn rows(list: &Value) -> Vec<String> {
         .collect()
 }
 
+/// Returns whose sockets listen on a port, from the text of `/proc/net/tcp` (`proc_net(5)`).
+fn listeners(table: &str, port: u16) -> impl Iterator<Item = u32> {
+    const LISTEN: &str = "0A";
+    let port = format!(":{port:04X}");
+    table.lines().filter_map(move |line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (local, state) = (fields.next()?, fields.nth(1)?);
+        let uid = fields.nth(3)?.parse().ok()?;
+        (local.ends_with(&port) && state == LISTEN).then_some(uid)
+    })
+}
+
 /// The running service, with the right to ask it.
 struct Service {
     address: SocketAddr,
+    /// The service user.
+    owner: u32,
     host: String,
     token: String,
 }
@@ -130,6 +145,9 @@ impl Service {
             CliError::Usage("name the service's workspace: --workspace DIR".to_owned())
         })?;
         let secret = token::read(Path::new(workspace.as_str()))?;
+        let owner = std::fs::metadata(workspace.as_str())
+            .map_err(|error| CliError::Failed(format!("cannot look at the workspace: {error}")))?
+            .uid();
         let mut address = config.listen;
         if address.ip().is_unspecified() {
             address.set_ip(match address.ip() {
@@ -139,6 +157,7 @@ impl Service {
         }
         Ok(Self {
             address,
+            owner,
             host: config.listen.to_string(),
             token: secret.expose().to_owned(),
         })
@@ -146,6 +165,7 @@ impl Service {
 
     /// Sends one request and returns its JSON answer.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, CliError> {
+        self.check_listener()?;
         let answer = self
             .exchange(method, path, &body.to_string())
             .map_err(|source| CliError::NoService {
@@ -168,6 +188,24 @@ impl Service {
         })
     }
 
+    /// Refuses to give the owner token to somebody else's program: while the service is down, any
+    /// user may listen on its port.
+    fn check_listener(&self) -> Result<(), CliError> {
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            // A host without IPv6 has no second one.
+            let Ok(text) = std::fs::read_to_string(table) else {
+                continue;
+            };
+            if listeners(&text, self.address.port()).any(|uid| uid != 0 && uid != self.owner) {
+                return Err(CliError::Failed(format!(
+                    "another user's program listens on {}; the owner token was not sent",
+                    self.address
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn exchange(&self, method: &str, path: &str, body: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(5))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -182,5 +220,22 @@ impl Service {
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_a_listener_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(listeners(&table, port).collect::<Vec<_>>(), [own]);
+        drop(listener);
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        assert_eq!(listeners(&table, port).count(), 0);
     }
 }
