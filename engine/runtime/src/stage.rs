@@ -126,7 +126,12 @@ fn record(dir: &HostPath) -> Result<Record, Error> {
             file: RECORD,
             source,
         })?;
-    if record.placement.stage == *dir {
+    // What takes the changes is emptied in the end: it must be the bundle's own.
+    let within = match &record.placement.upper {
+        Upper::Disk(disk) => disk.parent().as_ref() == Some(dir),
+        Upper::Memory(_) => true,
+    };
+    if record.placement.stage == *dir && within {
         Ok(record)
     } else {
         Err(Error::Elsewhere)
