@@ -76,7 +76,7 @@ fn clean_environment() -> std::io::Result<()> {
     if std::env::vars_os().all(|(name, _)| name == LOG_LEVEL) {
         return Ok(());
     }
-    let mut again = std::process::Command::new("/proc/self/exe");
+    let mut again = std::process::Command::new(std::env::current_exe()?);
     again.args(std::env::args_os().skip(1)).env_clear();
     if let Some(name) = std::env::args_os().next() {
         again.arg0(name);

@@ -302,8 +302,11 @@ impl Keeper<'_> {
         }
         drop(groups);
         match mount::detach(self.placement.stage.as_ref()) {
-            // The stage was not even begun.
-            Err(error) if error.errno() != Errno::INVAL => return Err(call("unmount")(error)),
+            // The stage was not even begun, or somebody has removed the run directory: the groups
+            // go all the same.
+            Err(error) if !matches!(error.errno(), Errno::INVAL | Errno::NOENT) => {
+                return Err(call("unmount")(error));
+            }
             _gone => {}
         }
         self.around.parents.remove(id).map_err(call("cgroups"))?;

@@ -373,17 +373,29 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Keepers of failed tests would live on.
-        for entry in std::fs::read_dir(self.run_dir()).into_iter().flatten() {
-            let id = entry.unwrap().file_name();
-            for pid in self.processes(id.to_str().unwrap()) {
-                drop(
-                    Command::new("kill")
-                        .args(["-9", &pid.to_string()])
-                        .stderr(ProcessStdio::null())
-                        .status(),
-                );
+        // Keepers of failed tests would live on; the spawner cleans up after a killed one.
+        let stages = || {
+            std::fs::read_dir(self.run_dir())
+                .into_iter()
+                .flatten()
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.join("state.json").exists())
+        };
+        for stage in stages() {
+            let state = std::fs::read(stage.join("state.json")).unwrap_or_default();
+            let Ok(state) = serde_json::from_slice::<serde_json::Value>(&state) else {
+                continue;
+            };
+            let name = std::fs::read(format!("/proc/{}/comm", state["pid"]));
+            if name.is_ok_and(|name| name.starts_with(b"casemate-runtim")) {
+                let mut kill = Command::new("kill");
+                kill.args(["-9", &state["pid"].to_string()]);
+                drop(kill.stderr(ProcessStdio::null()).status());
             }
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        while stages().next().is_some() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
         }
         drop(self.spawner.kill());
         drop(self.spawner.wait());
