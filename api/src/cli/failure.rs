@@ -56,10 +56,8 @@ pub enum CliError {
         hint: String,
     },
     /// A base that is named is not there.
-    #[error(
-        "base is unavailable; make one with: rootfs-tools build --suite bookworm --name debian12"
-    )]
-    Base(#[source] ResolveError),
+    #[error(transparent)]
+    Base(ResolveError),
     /// The store of bases cannot be read.
     #[error(
         "base is unavailable; make one with: rootfs-tools build --suite bookworm --name debian12"
@@ -154,11 +152,12 @@ impl CliError {
     fn status(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Config(_) => USAGE,
-            Self::NeedsRoot
-            | Self::Ids(_)
-            | Self::Unavailable { .. }
-            | Self::Base(_)
-            | Self::Bases(_) => UNAVAILABLE,
+            Self::NeedsRoot | Self::Ids(_) | Self::Unavailable { .. } | Self::Bases(_) => {
+                UNAVAILABLE
+            }
+            Self::Base(ResolveError::Name(_)) => USAGE,
+            Self::Base(ResolveError::Store(RootError::UnknownBase(_))) => NOT_FOUND,
+            Self::Base(ResolveError::Store(_)) => UNAVAILABLE,
             Self::Serve(ServeError::NoWorkspace | ServeError::Gate(_)) => USAGE,
             Self::Serve(
                 ServeError::System { .. } | ServeError::Store(_) | ServeError::Adopt(_),
@@ -172,6 +171,7 @@ impl CliError {
             Self::Compile(CompileError::Refused(_)) => USAGE,
             Self::Compile(CompileError::Unavailable { .. }) => UNAVAILABLE,
             Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
+            Self::File { source, .. } if source.kind() == io::ErrorKind::AlreadyExists => USAGE,
             Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => BROKEN_PIPE,
             Self::Run(
                 RunError::Lost

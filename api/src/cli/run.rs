@@ -1,10 +1,10 @@
 //! `casemate run`: one sandbox under a spawner of its own, with the streams of this process.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use casemate_bundles::{Stdio, WindowSize};
-use casemate_engine::{Engine, KeeperConnection, RunOutput, Streams, run_to_end};
+use casemate_engine::{Engine, KeeperConnection, RunError, RunOutput, Streams, run_to_end};
 use casemate_protocol::{
     CancelledBy, LaunchRequest, OutputPolicy, SignalName, Supervision, ToKeeper,
 };
@@ -164,9 +164,14 @@ impl Run {
             size: self.size,
         };
         let connection = &launched.connection;
+        let started = Instant::now();
         let output = tokio::select! {
-            output = run_to_end(connection, streams) => output?,
+            output = run_to_end(connection, streams) => output,
             never = signals.forward(connection) => match never {},
+        };
+        let output = match output {
+            Err(error @ RunError::Lost) => lost(&error, started.elapsed()),
+            output => output?,
         };
         Ok(Ended {
             exec_id,
@@ -174,6 +179,18 @@ impl Run {
             enforcement: launched.enforcement,
             output,
         })
+    }
+}
+
+/// The result of a run whose keeper left none.
+fn lost(error: &RunError, after: Duration) -> RunOutput {
+    output::complain(&error.to_string());
+    let duration_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+    RunOutput {
+        record: crate::exec::lost_record(duration_ms),
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+        broken_pipe: false,
     }
 }
 
