@@ -56,9 +56,11 @@ pub fn main(cases: impl FnOnce() -> Result<Vec<Trial>>) -> ExitCode {
 fn start(cases: impl FnOnce() -> Result<Vec<Trial>>) -> Result<ExitCode> {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
-    if !arguments.list {
-        crate::world::enter_private_mounts().context("private mount namespace")?;
+    if arguments.list {
+        return Ok(libtest_mimic::run(&arguments, cases()?).exit_code());
     }
+    crate::world::enter_private_mounts().context("private mount namespace")?;
+    let _groups = crate::groups::OwnGroups::enter().context("control groups")?;
     Ok(libtest_mimic::run(&arguments, cases()?).exit_code())
 }
 

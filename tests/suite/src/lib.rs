@@ -6,6 +6,7 @@ pub mod case;
 pub mod command;
 pub mod covered;
 pub mod expected;
+pub mod groups;
 pub mod hostile;
 pub mod leaks;
 pub mod mirror;

@@ -37,10 +37,15 @@ fn main() -> ExitCode {
 }
 
 /// Makes `total` runs, so many at a time, and prints what 1,000 of them take.
-fn many(what: &str, total: u64, once: &(impl Fn() -> Result<()> + Sync)) -> Result<()> {
+fn many(
+    what: &str,
+    total: u64,
+    callers: u64,
+    once: &(impl Fn() -> Result<()> + Sync),
+) -> Result<()> {
     let (next, started) = (AtomicU64::new(0), Instant::now());
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..CALLERS)
+        let callers: Vec<_> = (0..callers)
             .map(|_| {
                 scope.spawn(|| {
                     while next.fetch_add(1, Ordering::Relaxed) < total {
@@ -73,6 +78,21 @@ fn many(what: &str, total: u64, once: &(impl Fn() -> Result<()> + Sync)) -> Resu
     Ok(())
 }
 
+/// Counts once nothing of the runs before is left to end.
+fn settled(world: &World) -> Result<leaks::Counts> {
+    let mut last = leaks::count(&world.run_dir)?;
+    eventually(Duration::from_secs(10), "steady counts", || {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = leaks::count(&world.run_dir);
+        let steady = now.as_ref().is_ok_and(|now| *now == last);
+        if let Ok(now) = now {
+            last = now;
+        }
+        steady
+    })?;
+    Ok(last)
+}
+
 /// Waits until the counts are what they were.
 fn as_before(world: &World, before: &leaks::Counts) -> Result<()> {
     let mut after = before.clone();
@@ -89,7 +109,7 @@ fn command_line(world: &World) -> Result<()> {
     // The first run makes what stays: directories of slices and the engine's own cgroups.
     once(world)?;
     let before = leaks::count(&world.run_dir)?;
-    many("command line", scaled(RUNS) / 5, &|| once(world))?;
+    many("command line", scaled(RUNS) / 5, CALLERS, &|| once(world))?;
     as_before(world, &before)?;
     let left: Vec<_> = std::fs::read_dir(&world.run_dir)?
         .flatten()
@@ -119,18 +139,24 @@ fn through_service(world: &World) -> Result<()> {
         );
         Ok(())
     };
-    exec(&service)?;
-    let before = leaks::count(&world.run_dir)?;
-    let open = descriptors(&service)?;
+    // More at a time than later, so that what the spawner keeps for each slice is there.
+    let warm = |service: &Service<'_>| many("warm-up", 4 * CALLERS, 2 * CALLERS, &|| exec(service));
+    warm(&service)?;
+    let before = settled(world)?;
     for restart in 0..=RESTARTS {
         if restart > 0 {
             service.restart()?;
-            exec(&service)?;
+            warm(&service)?;
+            as_before(world, &before)?;
         }
+        let open = descriptors(&service)?;
         let part = scaled(RUNS) / (RESTARTS + 1);
-        many(&format!("service, after {restart} kills"), part, &|| {
-            exec(&service)
-        })?;
+        many(
+            &format!("service, after {restart} kills"),
+            part,
+            CALLERS,
+            &|| exec(&service),
+        )?;
         as_before(world, &before)?;
         let mut now = Vec::new();
         eventually(Duration::from_secs(10), "descriptors as before", || {
