@@ -115,7 +115,7 @@ fn other_cases() -> Vec<Case> {
 
 fn clone_cases() -> Vec<Case> {
     let unshare = |name, flags| case(name, libc::SYS_unshare, [flags, 0, 0, 0]);
-    let clone = |name, flags| case(name, libc::SYS_clone, [flags | 17, 0, 0, 0]);
+    let clone = |name, flags| case(name, libc::SYS_clone, [flags | 0x11, 0, 0, 0]);
     let (user, mnt, uts) = (0x1000_0000, 0x2_0000, 0x400_0000);
     vec![
         unshare("unshare/none", 0),

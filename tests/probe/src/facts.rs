@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -196,7 +196,7 @@ fn fds() -> BTreeMap<String, String> {
 }
 
 /// A descriptor's target without numbers that differ between runs.
-fn kind(target: &PathBuf) -> String {
+fn kind(target: &Path) -> String {
     let target = target.display().to_string();
     match target.split_once(":[") {
         Some((kind, _)) => kind.to_owned(),

@@ -51,7 +51,7 @@ names! {
     reason = "a vfork child must not return from a frame it shares"
 )]
 pub(crate) fn call(nr: u64, args: [u64; 6]) -> Result<u64, Errno> {
-    let [a, b, c, d, e, f] = args;
+    let [first, second, third, fourth, fifth, sixth] = args;
     let result: i64;
     // SAFETY: the instruction clobbers only rcx, r11 and rax, which are declared. What the kernel
     // does to this process's memory is bounded by the arguments: callers pass numbers, or
@@ -61,7 +61,7 @@ pub(crate) fn call(nr: u64, args: [u64; 6]) -> Result<u64, Errno> {
         asm!(
             "syscall",
             inlateout("rax") nr => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            in("rdi") first, in("rsi") second, in("rdx") third, in("r10") fourth, in("r8") fifth, in("r9") sixth,
             lateout("rcx") _, lateout("r11") _,
             options(nostack)
         );

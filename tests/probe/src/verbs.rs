@@ -89,7 +89,7 @@ fn hog_then_kill(mebibytes: u64) {
 
 /// Writes this many bytes to each of both streams, in turn.
 fn flood(bytes: u64) {
-    let block = [b'x'; 1 << 16];
+    let block = vec![b'x'; 1 << 16];
     let mut left = bytes;
     while left > 0 {
         let now = usize::try_from(left.min(1 << 16)).unwrap_or(block.len());
@@ -170,7 +170,7 @@ fn daemonize(seconds: u64) -> u8 {
 /// Every byte value once, then a character that is cut in half.
 fn bytes() {
     let mut all: Vec<u8> = (0..=u8::MAX).collect();
-    all.extend_from_slice(&"€".as_bytes()[..2]);
+    all.extend("€".bytes().take(2));
     let _reader_may_be_gone = io::stdout().write_all(&all);
 }
 

@@ -14,7 +14,7 @@ use crate::terminal::Tile;
 use crate::world::World;
 
 /// How long one run may take.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A compiled bundle; its stage is unmounted and its directory removed at the end.
 #[derive(Debug)]

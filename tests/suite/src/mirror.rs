@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::command::run;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A mirror that serves a flat repository (`deb http://127.0.0.1:PORT ./`) until the test ends.
 #[derive(Debug)]

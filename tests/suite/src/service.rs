@@ -16,9 +16,9 @@ use crate::workspace::SERVICE;
 use crate::world::{BASE, SLICES, World};
 
 /// How long a service may take until it is ready.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(1);
 /// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A running service with a workspace of its own.
 #[derive(Debug)]
@@ -49,9 +49,12 @@ impl<'a> Service<'a> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let config = world.path("service.toml");
         let text = format!(
-            "root = {:?}\nrun_dir = {:?}\nworkspace = {workspace:?}\nlisten = \"127.0.0.1:{port}\"\n\
+            "root = \"{}\"\nrun_dir = \"{}\"\nworkspace = \"{}\"\nlisten = \"127.0.0.1:{port}\"\n\
              service_user = \"{SERVICE}\"\nbase = \"{BASE}\"\n[ids]\nfirst = {}\nslices = {SLICES}\n",
-            world.root, world.run_dir, world.first_id
+            world.root.display(),
+            world.run_dir.display(),
+            workspace.display(),
+            world.first_id
         );
         fs::write(&config, text)?;
         let child = Self::spawn(world, &config)?;

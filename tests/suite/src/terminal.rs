@@ -9,7 +9,7 @@ use crate::workspace::{OTHER, OWN};
 use crate::world::World;
 
 /// How long a command in a tile may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A tier with a network scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,6 @@
 //! A workspace with secrets in it.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -105,13 +106,14 @@ impl Workspace {
         for name in SECRETS.iter().chain(&READ_ONLY) {
             let path = self.path(name);
             let found = fs::metadata(&path)?;
-            state.push_str(&format!(
-                "{name} {:o} {}:{} {:?}\n",
+            writeln!(
+                state,
+                "{name} {:o} {}:{} {:?}",
                 found.mode(),
                 found.uid(),
                 found.gid(),
                 fs::read(&path)?
-            ));
+            )?;
         }
         Ok(state)
     }

@@ -29,7 +29,7 @@ const PACKAGES: &str =
 /// Where the probe lies in the base.
 pub const PROBE: &str = "/usr/bin/casemate-probe";
 /// How long building the base may take.
-const BUILD_DEADLINE: Duration = Duration::from_secs(900);
+const BUILD_DEADLINE: Duration = Duration::from_mins(15);
 
 /// Set in the process that is in its private mount namespace already.
 const ENTERED: &str = "CASEMATE_TESTS_ENTERED";
@@ -47,7 +47,8 @@ pub struct World {
     pub workspace: Workspace,
     /// First id of this world.
     pub first_id: u32,
-    dir: TempDir,
+    /// Goes, with everything in it, when the world does.
+    pub dir: TempDir,
 }
 
 impl World {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -270,11 +270,9 @@ fn apt_restricted(world: &World) -> Result<()> {
 }
 
 fn plain_run(world: &World) -> Result<()> {
-    let mut command: Command =
+    let mut command =
         world.casemate_run(&["--", "sh", "-c", "id -u; cat /proc/self/status"]);
-    let text = run(&mut command, Duration::from_secs(60))?
-        .success()?
-        .text();
+    let text = run(&mut command, Duration::from_mins(1))?.success()?.text();
     ensure!(
         text.starts_with("0\n") && text.contains("CapBnd:\t0000000000000000"),
         "{text}"

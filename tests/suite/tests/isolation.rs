@@ -1,4 +1,8 @@
 //! Set-up that an attacker has prepared, what a payload inherits, and what is left of it.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a panic fails the case, as it should"
+)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +23,7 @@ use casemate_tests::world::{PROBE, World};
 use casemate_tests::{Case, leaks, main as suite};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Directories of a root that a run mounts onto or below.
 const TARGETS: [&str; 6] = ["dev", "proc", "sys", "tmp", "run", "output"];
 
@@ -410,11 +414,7 @@ fn environment(world: &World) -> Result<()> {
         ] {
             command.env(name, &secret);
         }
-        Document::parse(
-            &run(&mut command, Duration::from_secs(120))?
-                .success()?
-                .stdout,
-        )
+        Document::parse(&run(&mut command, Duration::from_mins(2))?.success()?.stdout)
     };
     for tile in [Tile::Admin, Tile::Process] {
         let document = probe(tile)?;

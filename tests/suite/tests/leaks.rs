@@ -1,4 +1,8 @@
 //! Nothing is left of a run, however many there were and whatever happened to the service.
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a panic fails the case, as it should"
+)]
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -171,7 +175,7 @@ fn through_service(world: &World) -> Result<()> {
 fn once(world: &World) -> Result<()> {
     run(
         &mut world.casemate_run(&["--", "true"]),
-        Duration::from_secs(60),
+        Duration::from_mins(1),
     )?
     .success()?;
     Ok(())

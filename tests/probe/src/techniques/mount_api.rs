@@ -41,7 +41,7 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-/// Clears MOUNT_ATTR_RDONLY.
+/// Clears `MOUNT_ATTR_RDONLY`.
 const WRITABLE: MountAttr = MountAttr {
     set: 0,
     clear: 1,

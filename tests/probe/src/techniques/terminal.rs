@@ -60,7 +60,7 @@ fn tiocsti_high(_targets: &Targets, _scratch: &Scratch) -> Row {
     inject(TIOCSTI | HIGH, b'x')
 }
 
-/// Subcode 6, TIOCL_GETSHIFTSTATE, is harmless; a pty refuses it with ENOTTY where a filter does
+/// Subcode 6, `TIOCL_GETSHIFTSTATE`, is harmless; a pty refuses it with ENOTTY where a filter does
 /// not with EPERM.
 fn tioclinux(_targets: &Targets, _scratch: &Scratch) -> Row {
     inject(TIOCLINUX, 6)
