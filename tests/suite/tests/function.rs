@@ -270,8 +270,7 @@ fn apt_restricted(world: &World) -> Result<()> {
 }
 
 fn plain_run(world: &World) -> Result<()> {
-    let mut command =
-        world.casemate_run(&["--", "sh", "-c", "id -u; cat /proc/self/status"]);
+    let mut command = world.casemate_run(&["--", "sh", "-c", "id -u; cat /proc/self/status"]);
     let text = run(&mut command, Duration::from_mins(1))?.success()?.text();
     ensure!(
         text.starts_with("0\n") && text.contains("CapBnd:\t0000000000000000"),
