@@ -38,19 +38,20 @@ pub mod file {
 pub const BUNDLE_DIR: &str = "bundle";
 
 /// What is made below the stage directory before an OCI runtime starts, in order. Every target
-/// lies below the stage; sources may lie elsewhere.
+/// lies below the stage; sources may lie elsewhere. Whoever obeys it holds paths as what they are;
+/// who writes or judges it, as borrowed text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StagePlan {
+pub struct StagePlan<Host = HostPath, Inside = crate::SandboxPath> {
     /// The steps, each relying on the ones before it.
-    pub steps: Vec<StageStep>,
+    pub steps: Vec<StageStep<Host, Inside>>,
 }
 
 /// One step of a stage plan. Targets are made and opened by handle, never through a symlink. The
 /// fields stand in the order of their keys: written as they are, they are canonical.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum StageStep {
+pub enum StageStep<Host = HostPath, Inside = crate::SandboxPath> {
     /// Makes a directory; its parent exists. One that exists already is refused.
     Directory {
         /// Permission bits.
@@ -58,7 +59,7 @@ pub enum StageStep {
         /// Owner.
         owner: HostOwner,
         /// Where.
-        path: HostPath,
+        path: Host,
     },
     /// Makes an empty regular file, as a mount target.
     File {
@@ -67,7 +68,7 @@ pub enum StageStep {
         /// Owner.
         owner: HostOwner,
         /// Where.
-        path: HostPath,
+        path: Host,
     },
     /// Makes a FIFO.
     Fifo {
@@ -76,7 +77,7 @@ pub enum StageStep {
         /// Owner.
         owner: HostOwner,
         /// Where.
-        path: HostPath,
+        path: Host,
     },
     /// Makes a character device node.
     Device {
@@ -87,7 +88,7 @@ pub enum StageStep {
         /// Permission bits; owned by host root.
         mode: u32,
         /// Where; on a mount without `nodev`.
-        path: HostPath,
+        path: Host,
     },
     /// Mounts a tmpfs.
     Tmpfs {
@@ -96,7 +97,7 @@ pub enum StageStep {
         /// Whether device nodes on it work.
         devices: bool,
         /// Where; an existing directory.
-        path: HostPath,
+        path: Host,
     },
     /// Clones a mount tree, private, `nosuid,nodev`, and puts it below the stage.
     Bind {
@@ -107,24 +108,24 @@ pub enum StageStep {
         /// Whether it is read-only, with all that is mounted below it.
         read_only: bool,
         /// What.
-        source: HostPath,
+        source: Host,
         /// Where; an existing directory or file of the same kind.
-        target: HostPath,
+        target: Host,
     },
     /// Mounts the root overlay: lower is ID-mapped, then one write is tried.
     Overlay {
         /// The base's tree.
-        lower: HostPath,
+        lower: Host,
         /// How the lower's ids are seen.
         lower_map: Vec<IdMapLine>,
         /// Options besides the three directories, as `key=value` or `key`, in order.
         options: Vec<String>,
         /// Where; an existing directory.
-        target: HostPath,
+        target: Host,
         /// Takes the changes; an existing directory.
-        upper: HostPath,
+        upper: Host,
         /// Overlayfs' own; an existing empty directory beside `upper`.
-        work: HostPath,
+        work: Host,
     },
     /// Makes a directory or an empty file inside the mounted root, as a mount target, with all
     /// missing parents. A symlink on the way, or a thing of the other kind, is refused.
@@ -134,9 +135,9 @@ pub enum StageStep {
         /// Owner of what had to be made.
         owner: HostOwner,
         /// Where inside it, as the payload will see it.
-        path: crate::SandboxPath,
+        path: Inside,
         /// The mounted root.
-        root: HostPath,
+        root: Host,
     },
 }
 

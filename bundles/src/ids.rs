@@ -117,13 +117,22 @@ text_id! {
 impl Digest {
     /// Returns the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        use std::fmt::Write as _;
+        Self::of_parts(&[bytes])
+    }
 
+    /// Returns the digest of the parts, one after the other.
+    pub(crate) fn of_parts(parts: &[&[u8]]) -> Self {
         use sha2::Digest as _;
-        let mut text = String::from("sha256:");
-        for byte in sha2::Sha256::digest(bytes) {
-            // Writing to a String cannot fail.
-            let _written = write!(text, "{byte:02x}");
+        let mut hash = sha2::Sha256::new();
+        for part in parts {
+            hash.update(part);
+        }
+        let mut text = String::with_capacity(71);
+        text.push_str("sha256:");
+        for byte in hash.finalize() {
+            for digit in [byte >> 4, byte & 15] {
+                text.extend(char::from_digit(digit.into(), 16));
+            }
         }
         Self(text)
     }

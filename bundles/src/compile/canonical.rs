@@ -7,8 +7,9 @@ use crate::Digest;
 /// Writes a document whose fields stand in the order of their keys, as those of all three do;
 /// `verify` refuses one that is not canonical. No map of `serde_json` is on the way: its order
 /// depends on a feature that any crate of the workspace may switch on.
-pub(super) fn to_bytes<T: Serialize>(document: &T) -> Vec<u8> {
-    let mut out = Vec::with_capacity(16 << 10);
+/// `size` is about how many bytes it will have.
+pub(super) fn to_bytes<T: Serialize>(document: &T, size: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(size);
     if serde_json::to_writer(&mut out, document).is_err() {
         // The documents are structs with text keys, which can always be written to memory; an
         // empty document is refused by every reader.
@@ -19,12 +20,8 @@ pub(super) fn to_bytes<T: Serialize>(document: &T) -> Vec<u8> {
 
 /// Returns the digest over the three documents, each preceded by its length.
 pub(super) fn bundle_digest(config: &[u8], guard: &[u8], stage: &[u8]) -> Digest {
-    let mut all = Vec::with_capacity(config.len() + guard.len() + stage.len() + 24);
-    for document in [config, guard, stage] {
-        all.extend_from_slice(&(document.len() as u64).to_be_bytes());
-        all.extend_from_slice(document);
-    }
-    Digest::of(&all)
+    let [a, b, c] = [config, guard, stage].map(|document| (document.len() as u64).to_be_bytes());
+    Digest::of_parts(&[&a, config, &b, guard, &c, stage])
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What a plan and a placement have to satisfy beyond what their types already say.
 
+use std::collections::HashSet;
+
 use super::environment;
 use super::profile::{self, View};
 use crate::{
@@ -53,12 +55,15 @@ fn workspace(
     target(view.root.as_str(), "the workspace")?;
     source(&view.root, placement, "the workspace")?;
     service(view, placement)?;
-    let mut tiles: Vec<&str> = vec![view.own.id.as_str()];
-    tiles.extend(view.readable.iter().map(|tile| tile.id.as_str()));
-    disjoint(&mut tiles, "tile")?;
+    let tiles: Vec<&str> = [&view.own]
+        .into_iter()
+        .chain(&view.readable)
+        .map(|tile| tile.id.as_str())
+        .collect();
+    disjoint(&tiles, "tile")?;
     let mut files: Vec<&str> = view.root_files.iter().map(FileName::as_str).collect();
     files.extend(DIRECTORIES);
-    disjoint(&mut files, "root file")?;
+    disjoint(&files, "root file")?;
     let mut extra: Vec<&str> = vec![view.root.as_str()];
     for (index, path) in view.extra_ro.iter().enumerate() {
         let what = format!("extra_ro[{index}]");
@@ -67,7 +72,7 @@ fn workspace(
         extra.push(path.as_str());
     }
     // Also keeps a read-only directory from holding the workspace, secrets and all.
-    disjoint(&mut extra, "directory")?;
+    disjoint(&extra, "directory")?;
     workspace_cwd(plan, view)
 }
 
@@ -151,7 +156,7 @@ fn process(
         )?;
         targets.push(projection.target.as_str());
     }
-    disjoint(&mut targets, "projection")?;
+    disjoint(&targets, "projection")?;
     process_cwd(&plan.cwd, view)
 }
 
@@ -233,17 +238,26 @@ fn source(path: &HostPath, placement: &Placement, what: &str) -> Result<(), Plan
 }
 
 /// Refuses two paths of which one is or holds the other (PSBX-12, E-46).
-fn disjoint(paths: &mut [&str], what: &str) -> Result<(), PlanRefusal> {
-    // By component, so that nothing sorts between a directory and what it holds.
-    paths.sort_unstable_by(|a, b| a.split('/').cmp(b.split('/')));
-    for pair in paths.windows(2) {
-        if let [above, below] = pair
-            && is_within(below, above)
-        {
-            return Err(refusal(
-                PlanCode::TargetOverlap,
-                format!("{what} {below} is or lies in {above}"),
-            ));
+fn disjoint(paths: &[&str], what: &str) -> Result<(), PlanRefusal> {
+    let overlap = |below: &str, above: &str| {
+        refusal(
+            PlanCode::TargetOverlap,
+            format!("{what} {below} is or lies in {above}"),
+        )
+    };
+    let mut set = HashSet::with_capacity(paths.len());
+    for path in paths {
+        if !set.insert(*path) {
+            return Err(overlap(path, path));
+        }
+    }
+    for path in paths {
+        let above = path
+            .match_indices('/')
+            .filter_map(|(end, _slash)| path.get(..end))
+            .find(|above| set.contains(above));
+        if let Some(above) = above {
+            return Err(overlap(path, above));
         }
     }
     Ok(())

@@ -81,11 +81,11 @@ pub(super) struct Input<'a> {
 /// The document (OCI runtime specification 1.0.2, config.md).
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Document {
+pub(super) struct Document<'a> {
     annotations: BTreeMap<&'static str, String>,
     hostname: String,
     linux: Linux,
-    mounts: Vec<Mount>,
+    mounts: Vec<Mount<'a>>,
     oci_version: &'static str,
     process: Process,
     root: Root,
@@ -204,19 +204,15 @@ struct Device {
 }
 
 /// Builds the document.
-pub(super) fn document(input: &Input<'_>) -> Document {
+pub(super) fn document<'a>(input: &Input<'a>) -> Document<'a> {
     let Input {
-        plan,
-        placement,
-        host,
-        layout,
-        guard,
-    } = input;
+        plan, host, guard, ..
+    } = *input;
     Document {
         annotations: annotations::of(plan, guard),
         hostname: hostname(profile::tile(&plan.profile)),
         linux: linux(input),
-        mounts: mounts::list(plan, placement, host, layout),
+        mounts: mounts::list(input),
         oci_version: "1.0.2",
         process: process(plan, host),
         root: Root {

@@ -1,6 +1,7 @@
 //! The guard plan: what the payload is left with.
 
-use casemate_guard_plan::{GuardPlan, GuardTier, VERSION};
+use casemate_guard_plan::{GuardTier, Landlock, Seccomp, VERSION};
+use serde::Serialize;
 
 use super::{landlock, profile, seccomp};
 use crate::{HostSupport, LaunchPlan};
@@ -65,23 +66,34 @@ const RESTRICTED: [&str; 11] = [
     "CAP_SYS_CHROOT",
 ];
 
-/// Returns the guard plan.
-pub(super) fn plan(plan: &LaunchPlan, host: &HostSupport) -> GuardPlan {
+/// A [`GuardPlan`](casemate_guard_plan::GuardPlan) as it is written; fields in the order of their
+/// keys.
+#[derive(Debug, Serialize)]
+pub(super) struct Document<'a> {
+    capabilities: &'static [&'static str],
+    cwd: &'a str,
+    gid: u32,
+    landlock: Option<Landlock>,
+    namespace_ceilings: bool,
+    no_new_privs: bool,
+    seccomp: &'static Seccomp,
+    tier: GuardTier,
+    uid: u32,
+    version: u32,
+}
+
+/// Builds the document.
+pub(super) fn document<'a>(plan: &'a LaunchPlan, host: &HostSupport) -> Document<'a> {
     let tier = profile::tier(&plan.profile);
-    GuardPlan {
-        version: VERSION,
-        tier,
-        cwd: plan.cwd.to_string(),
-        uid: 0,
+    Document {
+        capabilities: capabilities(tier),
+        cwd: plan.cwd.as_str(),
         gid: 0,
+        landlock: landlock::ruleset(plan, host.landlock_abi),
         namespace_ceilings: match tier {
             GuardTier::AdminNesting | GuardTier::Admin => false,
             GuardTier::Restricted | GuardTier::Backend | GuardTier::Process => true,
         },
-        capabilities: capabilities(tier)
-            .iter()
-            .map(|&name| name.to_owned())
-            .collect(),
         no_new_privs: match tier {
             // sudo and su work there.
             GuardTier::AdminNesting => false,
@@ -89,8 +101,10 @@ pub(super) fn plan(plan: &LaunchPlan, host: &HostSupport) -> GuardPlan {
                 true
             }
         },
-        landlock: landlock::ruleset(plan, host.landlock_abi),
-        seccomp: seccomp::program(tier, profile::network(&plan.profile)).clone(),
+        seccomp: seccomp::program(tier, profile::network(&plan.profile)),
+        tier,
+        uid: 0,
+        version: VERSION,
     }
 }
 

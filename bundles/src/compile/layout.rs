@@ -29,10 +29,57 @@ pub(super) struct Tree {
     pub(super) target: SandboxPath,
     /// What it must be.
     pub(super) kind: ProjectionKind,
+    /// Its placeholder in the skeleton of the workspace, where it is put on one.
+    pub(super) placeholder: Option<HostPath>,
     /// How ids on disk are seen.
-    pub(super) id_map: Vec<IdMapLine>,
+    pub(super) id_map: IdMap,
     /// Whether the payload may write it.
     pub(super) writable: bool,
+}
+
+/// How ids on disk are seen in the sandbox.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum IdMap {
+    /// As they are.
+    AsIs,
+    /// One id as the sandbox's root.
+    Single(u32),
+    /// The service as the sandbox's root, the tree's other ids as the sandbox's.
+    Owned(u32, Slice),
+}
+
+impl IdMap {
+    /// Returns the lines for a sandbox.
+    pub(super) fn lines(self, ids: Slice) -> Vec<IdMapLine> {
+        let single = |disk| IdMapLine {
+            disk,
+            kernel: ids.first(),
+            count: 1,
+        };
+        match self {
+            Self::AsIs => Vec::new(),
+            Self::Single(disk) => vec![single(disk)],
+            Self::Owned(service, tree) => vec![
+                single(service),
+                IdMapLine {
+                    disk: tree.first() + 1,
+                    kernel: ids.first() + 1,
+                    count: Slice::LEN - 1,
+                },
+            ],
+        }
+    }
+}
+
+/// The skeleton of a workspace.
+#[derive(Debug)]
+pub(super) struct Skeleton {
+    /// The workspace's path.
+    pub(super) workspace: SandboxPath,
+    /// Where it lies below the stage.
+    pub(super) view: HostPath,
+    /// What every workspace has in it, though nothing may be mounted there.
+    pub(super) fixed: [HostPath; 4],
 }
 
 /// A device of its own that an administrator's terminal gets.
@@ -67,8 +114,8 @@ pub(super) struct Layout {
     pub(super) work: HostPath,
     /// The run's output directory.
     pub(super) output: Option<HostPath>,
-    /// The workspace's path and its skeleton below the stage.
-    pub(super) skeleton: Option<(SandboxPath, HostPath)>,
+    /// The skeleton of the workspace.
+    pub(super) skeleton: Option<Skeleton>,
     /// An empty `/sys`.
     pub(super) sys: Option<HostPath>,
     /// Where devices are.
@@ -104,11 +151,21 @@ impl Layout {
         let mut skeleton = None;
         match profile::view(&plan.profile) {
             View::Workspace(view, own) => {
-                trees.workspace(view, own, placement.ids)?;
-                skeleton = Some((inside(view.root.as_str())?, below(stage, "view")?));
+                let path = below(stage, "view")?;
+                trees.workspace(view, own, &path)?;
+                skeleton = Some(Skeleton {
+                    workspace: inside(view.root.as_str())?,
+                    fixed: [
+                        below(&path, ".xbin")?,
+                        below(&path, "apps")?,
+                        below(&path, "data")?,
+                        below(&path, "homes")?,
+                    ],
+                    view: path,
+                });
             }
             View::Process(view) => {
-                trees.process(view, placement.ids)?;
+                trees.process(view)?;
                 if view.output {
                     output = Some(below(&changes, "output")?);
                 }
@@ -186,68 +243,73 @@ impl Trees<'_> {
         &mut self,
         view: &WorkspaceView,
         own: OwnTile,
-        ids: Slice,
+        skeleton: &HostPath,
     ) -> Result<(), CompileError> {
-        let root = &view.root;
         for path in sorted(&view.extra_ro) {
-            let tree = (path.clone(), inside(path.as_str())?);
-            self.add(tree, ProjectionKind::Directory, Vec::new(), false)?;
+            let place = Place {
+                source: path.clone(),
+                target: inside(path.as_str())?,
+                placeholder: None,
+            };
+            self.add(place, ProjectionKind::Directory, IdMap::AsIs, false)?;
         }
+        let place = |relative: &str| {
+            let source = below(&view.root, relative)?;
+            Ok::<_, CompileError>(Place {
+                target: inside(source.as_str())?,
+                source,
+                placeholder: Some(below(skeleton, relative)?),
+            })
+        };
         for name in sorted(&view.root_files) {
-            let map = vec![single(view.service, ids)];
-            self.add(both(root, name.as_str())?, ProjectionKind::File, map, false)?;
+            let map = IdMap::Single(view.service);
+            self.add(place(name.as_str())?, ProjectionKind::File, map, false)?;
         }
         let mut tiles: Vec<_> = view.readable.iter().map(|tile| (tile, false)).collect();
         tiles.push((&view.own, own == OwnTile::Writable));
         tiles.sort_unstable();
         for (tile, writable) in tiles {
-            let map = owned(view.service, tile.slice, ids);
-            self.add(
-                both(root, tile.id.as_str())?,
-                ProjectionKind::Directory,
-                map,
-                writable,
-            )?;
+            let map = IdMap::Owned(view.service, tile.slice);
+            let place = place(tile.id.as_str())?;
+            self.add(place, ProjectionKind::Directory, map, writable)?;
         }
         if let Some(home) = &view.home {
-            let map = owned(view.service, home.slice, ids);
-            self.add(
-                both(root, &format!("homes/{}", home.id))?,
-                ProjectionKind::Directory,
-                map,
-                true,
-            )?;
+            let map = IdMap::Owned(view.service, home.slice);
+            let place = place(&format!("homes/{}", home.id))?;
+            self.add(place, ProjectionKind::Directory, map, true)?;
         }
         Ok(())
     }
 
-    fn process(&mut self, view: &ProcessView, ids: Slice) -> Result<(), CompileError> {
+    fn process(&mut self, view: &ProcessView) -> Result<(), CompileError> {
         let mut projections: Vec<_> = view.projections.iter().collect();
         projections.sort_unstable_by_key(|projection| &projection.target);
         for projection in projections {
-            self.add(
-                (projection.source.clone(), projection.target.clone()),
-                projection.kind,
-                vec![single(projection.owner, ids)],
-                false,
-            )?;
+            let place = Place {
+                source: projection.source.clone(),
+                target: projection.target.clone(),
+                placeholder: None,
+            };
+            let map = IdMap::Single(projection.owner);
+            self.add(place, projection.kind, map, false)?;
         }
         Ok(())
     }
 
     fn add(
         &mut self,
-        (source, target): (HostPath, SandboxPath),
+        place: Place,
         kind: ProjectionKind,
-        id_map: Vec<IdMapLine>,
+        id_map: IdMap,
         writable: bool,
     ) -> Result<(), CompileError> {
         let clone = below(self.mounts, &self.list.len().to_string())?;
         self.list.push(Tree {
-            source,
+            source: place.source,
             clone,
-            target,
+            target: place.target,
             kind,
+            placeholder: place.placeholder,
             id_map,
             writable,
         });
@@ -255,38 +317,17 @@ impl Trees<'_> {
     }
 }
 
+/// Where a tree comes from and goes to.
+struct Place {
+    source: HostPath,
+    target: SandboxPath,
+    placeholder: Option<HostPath>,
+}
+
 fn sorted<T: Ord>(items: &[T]) -> Vec<&T> {
     let mut sorted: Vec<&T> = items.iter().collect();
     sorted.sort_unstable();
     sorted
-}
-
-/// One id on disk, seen as the sandbox's root.
-const fn single(disk: u32, ids: Slice) -> IdMapLine {
-    IdMapLine {
-        disk,
-        kernel: ids.first(),
-        count: 1,
-    }
-}
-
-/// The service as the sandbox's root, the tree's other ids as the sandbox's.
-fn owned(service: u32, tree: Slice, ids: Slice) -> Vec<IdMapLine> {
-    vec![
-        single(service, ids),
-        IdMapLine {
-            disk: tree.first() + 1,
-            kernel: ids.first() + 1,
-            count: Slice::LEN - 1,
-        },
-    ]
-}
-
-/// The same relative path below the workspace on the host and in the sandbox.
-fn both(root: &HostPath, relative: &str) -> Result<(HostPath, SandboxPath), CompileError> {
-    let source = below(root, relative)?;
-    let target = inside(source.as_str())?;
-    Ok((source, target))
 }
 
 fn below(path: &HostPath, relative: &str) -> Result<HostPath, CompileError> {

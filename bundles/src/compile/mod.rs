@@ -33,15 +33,20 @@ pub fn compile(
     check::plan(plan, placement)?;
     let enforcement = host::enforcement(&plan.profile, host)?;
     let layout = layout::Layout::new(plan, placement, host)?;
-    let guard = canonical::to_bytes(&guard::plan(plan, host));
-    let stage = canonical::to_bytes(&stage::plan(&layout, plan, placement));
-    let config = canonical::to_bytes(&config::document(&config::Input {
+    let trees = layout.trees.len();
+    let guard = canonical::to_bytes(&guard::document(plan, host), 16 << 10);
+    let stage = canonical::to_bytes(
+        &stage::plan(&layout, plan, placement),
+        (4 << 10) + trees * 640,
+    );
+    let input = config::Input {
         plan,
         placement,
         host,
         layout: &layout,
         guard: &Digest::of(&guard),
-    }));
+    };
+    let config = canonical::to_bytes(&config::document(&input), (8 << 10) + trees * 256);
     let digest = canonical::bundle_digest(&config, &guard, &stage);
     Ok(Bundle {
         config,

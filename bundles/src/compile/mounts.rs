@@ -1,38 +1,79 @@
 //! The mounts of `config.json`, ancestors first.
 
 use casemate_guard_plan::{INIT_PATH, PLAN_PATH, REPORT_PATH, RUN_DIR};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use super::config::Input;
 use super::layout::{Layout, Tree};
 use super::profile::{self, View};
 use crate::{HostSupport, LaunchPlan, LimitSupport, Network, Placement, ProjectionKind};
 
 /// One OCI mount; `source` is always written: libcontainer refuses a mount without.
 #[derive(Debug, Serialize)]
-pub(super) struct Mount {
-    destination: String,
-    options: Vec<String>,
-    source: String,
+pub(super) struct Mount<'a> {
+    destination: &'a str,
+    options: Options,
+    source: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
 }
 
-fn mount(kind: &'static str, source: &str, destination: &str, options: &[&str]) -> Mount {
+/// Options; the size of a tmpfs comes last.
+#[derive(Debug)]
+struct Options {
+    fixed: &'static [&'static str],
+    size: Option<String>,
+}
+
+impl Serialize for Options {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.fixed.iter().copied().chain(self.size.as_deref()))
+    }
+}
+
+fn mount<'a>(
+    kind: &'static str,
+    source: &'a str,
+    destination: &'a str,
+    options: &'static [&'static str],
+) -> Mount<'a> {
     Mount {
-        destination: destination.to_owned(),
-        options: options.iter().map(|&option| option.to_owned()).collect(),
-        source: source.to_owned(),
+        destination,
+        options: Options {
+            fixed: options,
+            size: None,
+        },
+        source,
         kind,
     }
 }
 
+/// A tmpfs of a size.
+fn sized(
+    destination: &'static str,
+    fixed: &'static [&'static str],
+    size: String,
+) -> Mount<'static> {
+    Mount {
+        destination,
+        options: Options {
+            fixed,
+            size: Some(size),
+        },
+        source: "tmpfs",
+        kind: "tmpfs",
+    }
+}
+
 /// Returns the mounts in the order in which a runtime makes them.
-pub(super) fn list(
-    plan: &LaunchPlan,
-    placement: &Placement,
-    host: &HostSupport,
-    layout: &Layout,
-) -> Vec<Mount> {
+pub(super) fn list<'a>(input: &Input<'a>) -> Vec<Mount<'a>> {
+    let Input {
+        plan,
+        placement,
+        host,
+        layout,
+        guard: _,
+    } = *input;
     let mut mounts = Vec::with_capacity(16 + layout.trees.len());
     kernel(plan, &mut mounts);
     for device in &layout.devices {
@@ -46,11 +87,11 @@ pub(super) fn list(
     sys(host, layout, profile::network(&plan.profile), &mut mounts);
     init(placement, layout, &mut mounts);
     scratch(plan, layout, &mut mounts);
-    if let Some((workspace, view)) = &layout.skeleton {
+    if let Some(skeleton) = &layout.skeleton {
         mounts.push(mount(
             "bind",
-            view.as_str(),
-            workspace.as_str(),
+            skeleton.view.as_str(),
+            skeleton.workspace.as_str(),
             &["rbind", "rro", "nosuid", "nodev", "noexec"],
         ));
     }
@@ -58,7 +99,7 @@ pub(super) fn list(
     mounts
 }
 
-fn kernel(plan: &LaunchPlan, mounts: &mut Vec<Mount>) {
+fn kernel(plan: &LaunchPlan, mounts: &mut Vec<Mount<'_>>) {
     mounts.push(mount(
         "proc",
         "proc",
@@ -89,11 +130,10 @@ fn kernel(plan: &LaunchPlan, mounts: &mut Vec<Mount>) {
         // An administrator has no limit; this is what the kernel would take by itself.
         None => "size=50%".to_owned(),
     };
-    mounts.push(mount(
-        "tmpfs",
-        "tmpfs",
+    mounts.push(sized(
         "/dev/shm",
-        &["nosuid", "nodev", "noexec", "mode=1777", &size],
+        &["nosuid", "nodev", "noexec", "mode=1777"],
+        size,
     ));
     mounts.push(mount(
         "mqueue",
@@ -103,7 +143,7 @@ fn kernel(plan: &LaunchPlan, mounts: &mut Vec<Mount>) {
     ));
 }
 
-fn sys(host: &HostSupport, layout: &Layout, network: Network, mounts: &mut Vec<Mount>) {
+fn sys<'a>(host: &HostSupport, layout: &'a Layout, network: Network, mounts: &mut Vec<Mount<'a>>) {
     match (&layout.sys, network) {
         (Some(empty), Network::Host) => mounts.push(mount(
             "bind",
@@ -132,7 +172,7 @@ fn sys(host: &HostSupport, layout: &Layout, network: Network, mounts: &mut Vec<M
     }
 }
 
-fn init(placement: &Placement, layout: &Layout, mounts: &mut Vec<Mount>) {
+fn init<'a>(placement: &'a Placement, layout: &'a Layout, mounts: &mut Vec<Mount<'a>>) {
     mounts.push(mount(
         "tmpfs",
         "tmpfs",
@@ -159,19 +199,13 @@ fn init(placement: &Placement, layout: &Layout, mounts: &mut Vec<Mount>) {
     ));
 }
 
-fn scratch(plan: &LaunchPlan, layout: &Layout, mounts: &mut Vec<Mount>) {
+fn scratch<'a>(plan: &LaunchPlan, layout: &'a Layout, mounts: &mut Vec<Mount<'a>>) {
     match profile::view(&plan.profile) {
         View::Workspace(..) => {}
-        View::Process(view) => mounts.push(mount(
-            "tmpfs",
-            "tmpfs",
+        View::Process(view) => mounts.push(sized(
             "/tmp",
-            &[
-                "nosuid",
-                "nodev",
-                "mode=1777",
-                &format!("size={}", view.scratch_bytes),
-            ],
+            &["nosuid", "nodev", "mode=1777"],
+            format!("size={}", view.scratch_bytes),
         )),
     }
     if let Some(output) = &layout.output {
@@ -184,8 +218,8 @@ fn scratch(plan: &LaunchPlan, layout: &Layout, mounts: &mut Vec<Mount>) {
     }
 }
 
-fn tree(tree: &Tree) -> Mount {
-    let options: &[&str] = match (tree.kind, tree.writable) {
+fn tree(tree: &Tree) -> Mount<'_> {
+    let options: &'static [&'static str] = match (tree.kind, tree.writable) {
         (ProjectionKind::Directory, true) => &["rbind", "rw", "nosuid", "nodev"],
         // `ro` alone leaves what is mounted below writable.
         (ProjectionKind::Directory, false) => &["rbind", "rro", "nosuid", "nodev"],

@@ -1,12 +1,10 @@
 //! `stage.json`: what is made and mounted before an OCI runtime starts.
 
-use std::collections::BTreeSet;
-
-use super::layout::{Layout, Tree};
+use super::layout::{Layout, Skeleton, Tree};
 use super::profile::{self, View};
 use crate::{
-    HostOwner, HostPath, IdMapLine, LaunchPlan, Placement, ProjectionKind, SandboxPath, Slice,
-    StagePlan, StageStep, Upper,
+    HostOwner, HostPath, IdMapLine, LaunchPlan, Placement, ProjectionKind, Slice, StagePlan,
+    StageStep, Upper,
 };
 
 const ROOT: HostOwner = HostOwner { uid: 0, gid: 0 };
@@ -25,68 +23,83 @@ const OVERLAY_OPTIONS: [&str; 5] = [
 const KERNEL_TARGETS: [&str; 4] = ["/dev", "/proc", "/run/casemate", "/sys"];
 
 /// Returns the steps.
-pub(super) fn plan(layout: &Layout, plan: &LaunchPlan, placement: &Placement) -> StagePlan {
+pub(super) fn plan<'a>(
+    layout: &'a Layout,
+    plan: &LaunchPlan,
+    placement: &'a Placement,
+) -> StagePlan<&'a str, &'a str> {
     let mut stage = Steps {
+        ids: placement.ids,
         sandbox: HostOwner {
             uid: placement.ids.first(),
             gid: placement.ids.first(),
         },
-        steps: Vec::with_capacity(24 + 4 * layout.trees.len()),
+        list: Vec::with_capacity(32 + 4 * layout.trees.len()),
     };
     stage.bundle(layout);
     stage.changes(layout, placement);
-    if let Some((workspace, view)) = &layout.skeleton {
-        stage.skeleton(layout, workspace, view);
+    if let Some(skeleton) = &layout.skeleton {
+        stage.skeleton(layout, skeleton);
     }
     if let Some(sys) = &layout.sys {
-        stage.directory(sys, ROOT, 0o555);
+        stage.directory(sys.as_str(), ROOT, 0o555);
     }
     stage.devices(layout);
     stage.clones(layout);
     stage.overlay(layout, placement);
     stage.targets(layout, plan);
-    StagePlan { steps: stage.steps }
+    StagePlan { steps: stage.list }
 }
 
-struct Steps {
+struct Steps<'a> {
+    ids: Slice,
     sandbox: HostOwner,
-    steps: Vec<StageStep>,
+    list: Vec<StageStep<&'a str, &'a str>>,
 }
 
-impl Steps {
-    fn directory(&mut self, path: &HostPath, owner: HostOwner, mode: u32) {
-        self.steps.push(StageStep::Directory {
-            path: path.clone(),
-            owner,
-            mode,
-        });
+impl<'a> Steps<'a> {
+    fn directory(&mut self, path: &'a str, owner: HostOwner, mode: u32) {
+        self.list.push(StageStep::Directory { path, owner, mode });
+    }
+
+    /// A mount target outside the root: an empty directory or file of host root.
+    fn placeholder(&mut self, path: &'a HostPath, kind: ProjectionKind) {
+        let path = path.as_str();
+        match kind {
+            ProjectionKind::Directory => self.directory(path, ROOT, 0o555),
+            ProjectionKind::File => self.list.push(StageStep::File {
+                path,
+                owner: ROOT,
+                mode: 0o444,
+            }),
+        }
     }
 
     /// A directory that the sandbox's root may pass through but neither list nor change.
-    fn passage(&mut self, path: &HostPath) {
+    fn passage(&mut self, path: &'a HostPath) {
         let owner = HostOwner {
             uid: 0,
             gid: self.sandbox.gid,
         };
-        self.directory(path, owner, 0o710);
+        self.directory(path.as_str(), owner, 0o710);
     }
 
-    fn bundle(&mut self, layout: &Layout) {
+    fn bundle(&mut self, layout: &'a Layout) {
         self.passage(&layout.bundle);
         self.passage(&layout.rootfs);
-        self.steps.push(StageStep::Fifo {
-            path: layout.report.clone(),
+        self.list.push(StageStep::Fifo {
+            path: layout.report.as_str(),
             owner: self.sandbox,
             mode: 0o600,
         });
     }
 
-    fn changes(&mut self, layout: &Layout, placement: &Placement) {
+    fn changes(&mut self, layout: &'a Layout, placement: &'a Placement) {
         match &placement.upper {
             Upper::Memory(bytes) => {
                 self.passage(&layout.changes);
-                self.steps.push(StageStep::Tmpfs {
-                    path: layout.changes.clone(),
+                self.list.push(StageStep::Tmpfs {
+                    path: layout.changes.as_str(),
                     bytes: *bytes,
                     devices: false,
                 });
@@ -95,64 +108,57 @@ impl Steps {
             Upper::Disk(_) => {}
         }
         let sandbox = self.sandbox;
-        self.directory(&layout.upper, sandbox, 0o755);
-        self.directory(&layout.work, sandbox, 0o700);
+        self.directory(layout.upper.as_str(), sandbox, 0o755);
+        self.directory(layout.work.as_str(), sandbox, 0o700);
         if let Some(output) = &layout.output {
-            self.directory(output, sandbox, 0o755);
+            self.directory(output.as_str(), sandbox, 0o755);
         }
     }
 
-    fn skeleton(&mut self, layout: &Layout, workspace: &SandboxPath, view: &HostPath) {
+    fn skeleton(&mut self, layout: &'a Layout, skeleton: &'a Skeleton) {
+        let view = skeleton.view.as_str();
         self.directory(view, ROOT, 0o555);
-        let mut made = BTreeSet::new();
-        for name in [".xbin", "apps", "data", "homes"] {
-            self.skeleton_directory(view, name, &mut made);
+        for path in &skeleton.fixed {
+            self.directory(path.as_str(), ROOT, 0o555);
         }
+        // Trees are sorted, so those with a parent in common stand together.
+        let mut last = "";
         for tree in &layout.trees {
-            let Some(below) = tree.target.below(workspace) else {
+            let Some(path) = &tree.placeholder else {
                 continue;
             };
-            let mut parents = below.match_indices('/').map(|(at, _slash)| at);
-            for end in parents.by_ref() {
-                let parent = below.get(..end).unwrap_or(below);
-                self.skeleton_directory(view, parent, &mut made);
-            }
-            match tree.kind {
-                ProjectionKind::Directory => self.skeleton_directory(view, below, &mut made),
-                ProjectionKind::File => {
-                    if let Ok(path) = view.join(below) {
-                        self.steps.push(StageStep::File {
-                            path,
-                            owner: ROOT,
-                            mode: 0o444,
-                        });
-                    }
+            let text = path.as_str();
+            // The first level is fixed.
+            let parents = text
+                .match_indices('/')
+                .filter(|(at, _slash)| *at > view.len())
+                .skip(1);
+            for (at, _slash) in parents {
+                let made = text
+                    .get(..=at)
+                    .is_some_and(|parent| last.starts_with(parent));
+                if let (false, Some(parent)) = (made, text.get(..at)) {
+                    self.directory(parent, ROOT, 0o555);
                 }
             }
+            self.placeholder(path, tree.kind);
+            last = text;
         }
     }
 
-    fn skeleton_directory(&mut self, view: &HostPath, below: &str, made: &mut BTreeSet<String>) {
-        if made.insert(below.to_owned())
-            && let Ok(path) = view.join(below)
-        {
-            self.directory(&path, ROOT, 0o555);
-        }
-    }
-
-    fn devices(&mut self, layout: &Layout) {
+    fn devices(&mut self, layout: &'a Layout) {
         if layout.devices.is_empty() {
             return;
         }
         self.passage(&layout.devices_dir);
-        self.steps.push(StageStep::Tmpfs {
-            path: layout.devices_dir.clone(),
+        self.list.push(StageStep::Tmpfs {
+            path: layout.devices_dir.as_str(),
             bytes: 4096,
             devices: true,
         });
         for device in &layout.devices {
-            self.steps.push(StageStep::Device {
-                path: device.node.clone(),
+            self.list.push(StageStep::Device {
+                path: device.node.as_str(),
                 major: device.major,
                 minor: device.minor,
                 mode: 0o666,
@@ -160,7 +166,7 @@ impl Steps {
         }
     }
 
-    fn clones(&mut self, layout: &Layout) {
+    fn clones(&mut self, layout: &'a Layout) {
         if layout.trees.is_empty() {
             return;
         }
@@ -170,48 +176,42 @@ impl Steps {
         }
     }
 
-    fn clone(&mut self, tree: &Tree) {
-        match tree.kind {
-            ProjectionKind::Directory => self.directory(&tree.clone, ROOT, 0o555),
-            ProjectionKind::File => self.steps.push(StageStep::File {
-                path: tree.clone.clone(),
-                owner: ROOT,
-                mode: 0o444,
-            }),
-        }
-        self.steps.push(StageStep::Bind {
-            source: tree.source.clone(),
-            target: tree.clone.clone(),
+    fn clone(&mut self, tree: &'a Tree) {
+        self.placeholder(&tree.clone, tree.kind);
+        self.list.push(StageStep::Bind {
+            source: tree.source.as_str(),
+            target: tree.clone.as_str(),
             kind: tree.kind,
-            id_map: tree.id_map.clone(),
+            id_map: tree.id_map.lines(self.ids),
             read_only: !tree.writable,
         });
     }
 
-    fn overlay(&mut self, layout: &Layout, placement: &Placement) {
-        self.steps.push(StageStep::Overlay {
-            lower: placement.base.clone(),
+    fn overlay(&mut self, layout: &'a Layout, placement: &'a Placement) {
+        self.list.push(StageStep::Overlay {
+            lower: placement.base.as_str(),
             // Stored 0-based.
             lower_map: vec![IdMapLine {
                 disk: 0,
                 kernel: placement.ids.first(),
                 count: Slice::LEN,
             }],
-            upper: layout.upper.clone(),
-            work: layout.work.clone(),
-            target: layout.rootfs.clone(),
+            upper: layout.upper.as_str(),
+            work: layout.work.as_str(),
+            target: layout.rootfs.as_str(),
             options: OVERLAY_OPTIONS.map(str::to_owned).to_vec(),
         });
     }
 
-    fn targets(&mut self, layout: &Layout, plan: &LaunchPlan) {
+    fn targets(&mut self, layout: &'a Layout, plan: &LaunchPlan) {
         for path in KERNEL_TARGETS {
             self.target(layout, path, ProjectionKind::Directory);
         }
-        if let Some((workspace, _view)) = &layout.skeleton {
-            self.target(layout, workspace.as_str(), ProjectionKind::Directory);
+        if let Some(skeleton) = &layout.skeleton {
+            let workspace = skeleton.workspace.as_str();
+            self.target(layout, workspace, ProjectionKind::Directory);
             for tree in &layout.trees {
-                if !tree.target.is_within(workspace) {
+                if tree.placeholder.is_none() {
                     self.target(layout, tree.target.as_str(), tree.kind);
                 }
             }
@@ -230,14 +230,12 @@ impl Steps {
         }
     }
 
-    fn target(&mut self, layout: &Layout, path: &str, kind: ProjectionKind) {
-        if let Ok(path) = SandboxPath::parse(path) {
-            self.steps.push(StageStep::Target {
-                root: layout.rootfs.clone(),
-                path,
-                kind,
-                owner: self.sandbox,
-            });
-        }
+    fn target(&mut self, layout: &'a Layout, path: &'a str, kind: ProjectionKind) {
+        self.list.push(StageStep::Target {
+            root: layout.rootfs.as_str(),
+            path,
+            kind,
+            owner: self.sandbox,
+        });
     }
 }
