@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use super::flags::SandboxFlags;
 use super::{CliError, Invocation, output, run as command_run, sandbox};
+use crate::config::id_block;
 
 mod files;
 
@@ -229,7 +230,19 @@ fn stage(
         stage.as_str(),
         "--root",
         config.root.as_str(),
+        "--init",
+        config.program("casemate-init").as_str(),
     ]);
+    let ids = id_block(config)?;
+    command.arg("--ids").arg(format!("{}:{}", ids.first, ids.slices));
+    for (option, directories) in [
+        ("--workspace", config.workspace.as_slice()),
+        ("--extra-ro", config.extra_ro.as_slice()),
+    ] {
+        for directory in directories {
+            command.args([option, directory.as_str()]);
+        }
+    }
     let source = command.exec();
     Ok(CliError::System {
         operation: "start casemate-runtime; check CASEMATE_LIBEXEC",

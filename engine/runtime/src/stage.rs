@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use casemate_bundles::{
     BUNDLE_DIR, Bundle, Digest, Enforcement, HostPath, HostSupport, LaunchPlan, Placement, Profile,
-    StagePlan, Upper, Violation, WorkspaceView, file, verify,
+    StagePlan, Upper, Violation, file, verify,
 };
 use casemate_sys::dir::Dir;
 use casemate_sys::mount;
@@ -15,7 +15,9 @@ use serde::Deserialize;
 use crate::keeper::roots::Roots;
 use crate::keeper::stage::{Stage, StageError};
 use crate::keeper::{remove_changes, write_bundle};
+use crate::spawner::Block;
 use crate::spawner::id_maps::Cache;
+use crate::spawner::place::{Shown, base_below};
 
 /// What the documents were compiled from, beside them.
 const RECORD: &str = "plan.json";
@@ -37,11 +39,23 @@ pub(crate) struct Options {
     /// Directory of the bases
     #[arg(long, value_name = "DIR")]
     root: String,
+    /// The guard init's binary
+    #[arg(long, value_name = "FILE")]
+    init: String,
+    /// Block of host ids: the first id and the number of slices of 65,536
+    #[arg(long, value_name = "FIRST:COUNT")]
+    ids: Block,
+    /// The workspace that bundles may show
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<String>,
+    /// A directory outside the workspace that bundles may show read-only; may be repeated
+    #[arg(long, value_name = "DIR")]
+    extra_ro: Vec<String>,
 }
 
 /// Why a bundle was not mounted or not taken down.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum StandaloneError {
     /// A path of the command line.
     #[error("{0:?} is not an absolute, normalised path")]
     Path(String),
@@ -72,6 +86,14 @@ pub(crate) enum Error {
     /// It was compiled for another directory.
     #[error("the bundle belongs elsewhere: compile it for this directory")]
     Elsewhere,
+    /// It uses something that is not this installation's.
+    #[error("the {0} of the bundle is not this installation's: compile it here")]
+    Foreign(&'static str),
+    /// It shows what the operator has not named.
+    #[error(
+        "{0}; name the workspace with --workspace, and other directories in the setting extra_ro"
+    )]
+    Source(String),
     /// Something of it is mounted, or was left by a crash.
     #[error("the bundle is mounted already: take it down first")]
     Mounted,
@@ -100,29 +122,29 @@ struct Record {
 }
 
 /// Does it.
-pub(crate) fn run(command: Command) -> Result<(), Error> {
+pub(crate) fn run(command: Command) -> Result<(), StandaloneError> {
     match command {
         Command::Up(options) => up(&options),
         Command::Down(options) => down(&options),
     }
 }
 
-fn path(text: &str) -> Result<HostPath, Error> {
-    HostPath::parse(text).map_err(|_not_absolute| Error::Path(text.to_owned()))
+fn path(text: &str) -> Result<HostPath, StandaloneError> {
+    HostPath::parse(text).map_err(|_not_absolute| StandaloneError::Path(text.to_owned()))
 }
 
-fn call(operation: &'static str) -> impl FnOnce(casemate_sys::Error) -> Error {
-    move |source| Error::System { operation, source }
+fn call(operation: &'static str) -> impl FnOnce(casemate_sys::Error) -> StandaloneError {
+    move |source| StandaloneError::System { operation, source }
 }
 
-fn read(dir: &HostPath, file: &'static str) -> Result<Vec<u8>, Error> {
+fn read(dir: &HostPath, file: &'static str) -> Result<Vec<u8>, StandaloneError> {
     let path = PathBuf::from(dir.as_str()).join(file);
-    fs::read(path).map_err(|source| Error::Read { file, source })
+    fs::read(path).map_err(|source| StandaloneError::Read { file, source })
 }
 
-fn record(dir: &HostPath) -> Result<Record, Error> {
+fn record(dir: &HostPath) -> Result<Record, StandaloneError> {
     let record: Record =
-        serde_json::from_slice(&read(dir, RECORD)?).map_err(|source| Error::Parse {
+        serde_json::from_slice(&read(dir, RECORD)?).map_err(|source| StandaloneError::Parse {
             file: RECORD,
             source,
         })?;
@@ -134,11 +156,20 @@ fn record(dir: &HostPath) -> Result<Record, Error> {
     if record.placement.stage == *dir && within {
         Ok(record)
     } else {
-        Err(Error::Elsewhere)
+        Err(StandaloneError::Elsewhere)
     }
 }
 
-fn up(options: &Options) -> Result<(), Error> {
+/// A bundle that was checked whole: nothing is mounted or removed before.
+struct Checked {
+    placement: Placement,
+    bundle: Bundle,
+    roots: Vec<HostPath>,
+}
+
+/// Reads a bundle and refuses one that a spawner of this installation would not have made: whoever
+/// mounts it need not be who compiled it.
+fn checked(options: &Options) -> Result<Checked, StandaloneError> {
     let dir = path(&options.dir)?;
     let Record {
         plan,
@@ -147,6 +178,17 @@ fn up(options: &Options) -> Result<(), Error> {
         digest,
         enforcement,
     } = record(&dir)?;
+    let root = path(&options.root)?;
+    let shown = Shown {
+        workspace: options.workspace.as_deref().map(path).transpose()?,
+        extra_ro: options
+            .extra_ro
+            .iter()
+            .map(|text| path(text))
+            .collect::<Result<_, _>>()?,
+    };
+    check_placement(&placement, &plan, options, &root)?;
+    shown.check(&plan).map_err(StandaloneError::Source)?;
     let bundle = Bundle {
         config: read(&dir, file::CONFIG)?,
         guard: read(&dir, file::GUARD)?,
@@ -154,21 +196,59 @@ fn up(options: &Options) -> Result<(), Error> {
         digest: digest.clone(),
         enforcement,
     };
-    let proof = verify(&bundle, &plan, &placement, &host).map_err(Error::Verify)?;
+    let proof = verify(&bundle, &plan, &placement, &host).map_err(StandaloneError::Verify)?;
     if *proof.digest() != digest {
-        return Err(Error::Digest);
+        return Err(StandaloneError::Digest);
     }
+    Ok(Checked {
+        roots: shown.roots(&root),
+        placement,
+        bundle,
+    })
+}
+
+fn check_placement(
+    placement: &Placement,
+    plan: &LaunchPlan,
+    options: &Options,
+    root: &HostPath,
+) -> Result<(), StandaloneError> {
+    let foreign = |what| Err(StandaloneError::Foreign(what));
+    if placement.init != path(&options.init)? {
+        return foreign("guard init");
+    }
+    if root.join(&base_below(&plan.base)).as_ref() != Ok(&placement.base) {
+        return foreign("base");
+    }
+    let is_ours = match plan.profile {
+        Profile::Terminal { .. } | Profile::Backend { .. } => options.ids.fixed(placement.ids),
+        Profile::Process { .. } => options.ids.pooled(placement.ids),
+    };
+    if !is_ours {
+        return foreign("slice of ids");
+    }
+    if placement.cgroup.as_str() != format!("/casemate/{}", plan.id) {
+        return foreign("control group");
+    }
+    Ok(())
+}
+
+fn up(options: &Options) -> Result<(), StandaloneError> {
+    let Checked {
+        placement,
+        bundle,
+        roots,
+    } = checked(options)?;
     let dir = Dir::open_trusted(placement.stage.as_ref()).map_err(call("open the stage"))?;
     if dir.stat(Path::new(BUNDLE_DIR)).is_ok() {
-        return Err(Error::Mounted);
+        return Err(StandaloneError::Mounted);
     }
     let stage_plan: StagePlan =
-        serde_json::from_slice(&bundle.stage).map_err(|source| Error::Parse {
+        serde_json::from_slice(&bundle.stage).map_err(|source| StandaloneError::Parse {
             file: file::STAGE,
             source,
         })?;
-    let roots =
-        Roots::new(sources(&plan, path(&options.root)?)).map_err(call("open the sources"))?;
+    let roots = Roots::new(roots).map_err(call("open the sources"))?;
     let id_maps = Cache::default()
         .of(&stage_plan)
         .map_err(call("make the namespaces of ID-mapped mounts"))?;
@@ -185,9 +265,9 @@ fn build(
     id_maps: &crate::keeper::stage::IdMaps,
     stage_plan: &StagePlan,
     bundle: &Bundle,
-) -> Result<(), Error> {
+) -> Result<(), StandaloneError> {
     let stage = Stage::begin(placement, roots, id_maps).map_err(call("begin the stage"))?;
-    stage.execute(stage_plan).map_err(Error::Step)?;
+    stage.execute(stage_plan).map_err(StandaloneError::Step)?;
     let dir = stage
         .dir()
         .open_dir(Path::new(BUNDLE_DIR))
@@ -195,31 +275,12 @@ fn build(
     write_bundle(&dir, bundle).map_err(call("write the bundle"))
 }
 
-/// Directories that the plan, which the operator wrote, names.
-fn sources(plan: &LaunchPlan, root: HostPath) -> Vec<HostPath> {
-    let of_view = |view: &WorkspaceView| {
-        let mut paths = vec![view.root.clone()];
-        paths.extend(view.extra_ro.iter().cloned());
-        paths
-    };
-    let mut paths = match &plan.profile {
-        Profile::Terminal { view, .. } | Profile::Backend { view, .. } => of_view(view),
-        Profile::Process { view, .. } => view
-            .projections
-            .iter()
-            .filter_map(|projection| projection.source.parent())
-            .collect(),
-    };
-    paths.push(root);
-    paths
-}
-
-fn down(options: &Options) -> Result<(), Error> {
-    take_down(&record(&path(&options.dir)?)?.placement)
+fn down(options: &Options) -> Result<(), StandaloneError> {
+    take_down(&checked(options)?.placement)
 }
 
 /// Detaches the stage and empties what took the changes.
-fn take_down(placement: &Placement) -> Result<(), Error> {
+fn take_down(placement: &Placement) -> Result<(), StandaloneError> {
     match mount::detach(placement.stage.as_ref()) {
         // It was not mounted.
         Err(error) if error.errno() != rustix::io::Errno::INVAL => {
@@ -240,7 +301,7 @@ fn take_down(placement: &Placement) -> Result<(), Error> {
     }
     if let Upper::Disk(disk) = &placement.upper {
         remove_changes(&placement.upper).map_err(call("remove the changes"))?;
-        fs::create_dir(disk.as_str()).map_err(|source| Error::Read {
+        fs::create_dir(disk.as_str()).map_err(|source| StandaloneError::Read {
             file: "disk",
             source,
         })?;

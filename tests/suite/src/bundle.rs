@@ -67,6 +67,7 @@ impl<'a> Bundle<'a> {
     pub fn mount(mut self) -> Result<Self> {
         let mut command = self.world.command("casemate");
         command.args(["bundle", "mount"]).arg(&self.dir);
+        command.arg("--workspace").arg(self.world.workspace.root());
         run(&mut command, PATIENCE)?
             .success()
             .context("bundle mount")?;
@@ -116,6 +117,7 @@ impl Drop for Bundle<'_> {
         if self.mounted {
             let mut command = self.world.command("casemate");
             command.args(["bundle", "unmount"]).arg(&self.dir);
+            command.arg("--workspace").arg(self.world.workspace.root());
             // The private mount namespace ends with the suite in any case.
             let _undone = run(&mut command, PATIENCE);
         }

@@ -54,7 +54,12 @@ impl Spawner {
                 what: "the sandbox's id".to_owned(),
             });
         }
-        place::check_sources(self, &request.plan)?;
+        self.shown
+            .check(&request.plan)
+            .map_err(|message| LaunchError::Refused {
+                code: "PLAN_SOURCE".to_owned(),
+                message,
+            })?;
         let (slice, slice_lock) = self.slices.choose(request.ids)?;
         let placed = place::place(self, &request.plan, slice)?;
         let bundle = self.compile(&request, &placed.placement)?;

@@ -4,7 +4,7 @@
 mod adopt;
 pub(crate) mod id_maps;
 mod launch;
-mod place;
+pub(crate) mod place;
 mod slices;
 mod support;
 
@@ -16,6 +16,7 @@ use casemate_protocol::{FromSpawner, LaunchError, ToSpawner};
 use casemate_sys::dir::{Dir, Owner};
 use casemate_sys::socket::{self, Received, Wait};
 use casemate_sys::{Error, Result, process};
+use place::Shown;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 pub(crate) use slices::Block;
@@ -77,8 +78,7 @@ pub(crate) struct Spawner {
     root_dir: Dir,
     run_dir_path: HostPath,
     run_dir: Dir,
-    workspace: Option<HostPath>,
-    extra_ro: Vec<HostPath>,
+    shown: Shown,
     init: HostPath,
     parents: Parents,
     roots: Roots,
@@ -185,23 +185,19 @@ impl Spawner {
             .join("slices")
             .map_err(|_too_long| Error::new("open", "run directory", Errno::NAMETOOLONG))?;
         let support = support::probe(scratch.as_ref(), ids.trial(), &parents);
+        let shown = Shown {
+            workspace,
+            extra_ro,
+        };
         let mut spawner = Self {
             socket: rustix::io::fcntl_dupfd_cloexec(socket, 3)
                 .map_err(Error::of("fcntl", || "F_DUPFD_CLOEXEC".to_owned()))?,
             root_dir: Dir::open_trusted(root.as_ref())?,
-            roots: Roots::new(
-                [&root]
-                    .into_iter()
-                    .chain(&workspace)
-                    .chain(&extra_ro)
-                    .cloned()
-                    .collect(),
-            )?,
+            roots: Roots::new(shown.roots(&root))?,
             root,
             run_dir_path,
             run_dir,
-            workspace,
-            extra_ro,
+            shown,
             init,
             parents,
             slices,

@@ -99,39 +99,78 @@ fn base(spawner: &Spawner, chain: &Digest) -> Result<(HostPath, OwnedFd), Launch
             missing()
         })?;
     flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|_being_removed| missing())?;
+    let below = base_below(chain);
     spawner
         .root_dir
-        .open_dir(&Path::new(&below).join("fs"))
+        .open_dir(Path::new(&below))
         .map_err(|_absent| missing())?;
     let path = spawner
         .root
-        .join(&format!("{below}/fs"))
+        .join(&below)
         .map_err(|_too_long| engine("paths", 0))?;
     Ok((path, lock))
 }
 
-/// Refuses sources that this spawner was not started for.
-pub(crate) fn check_sources(spawner: &Spawner, plan: &LaunchPlan) -> Result<(), LaunchError> {
-    match &plan.profile {
-        Profile::Terminal { view, .. } | Profile::Backend { view, .. } => check_view(spawner, view),
-        Profile::Process { view, .. } => view.projections.iter().try_for_each(|projection| {
-            let source = &projection.source;
-            let own = spawner.workspace.as_ref().is_some_and(|workspace| {
-                source.below(workspace).is_some_and(|below| {
-                    let first = below.split('/').next().unwrap_or_default();
-                    PROJECTABLE.contains(&first)
-                        || (!below.contains('/') && !below.is_empty() && is_root_file(below))
-                })
-            });
-            if own || is_extra(spawner, source) {
-                Ok(())
-            } else {
-                Err(refused(format!(
-                    "the source of {} is outside what this engine may show",
-                    projection.target
-                )))
-            }
-        }),
+/// Directories that the operator has named: the only ones that a sandbox may show parts of.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    pub(crate) workspace: Option<HostPath>,
+    pub(crate) extra_ro: Vec<HostPath>,
+}
+
+impl Shown {
+    /// Refuses a plan with sources elsewhere; says which, without host paths.
+    pub(crate) fn check(&self, plan: &LaunchPlan) -> Result<(), String> {
+        match &plan.profile {
+            Profile::Terminal { view, .. } | Profile::Backend { view, .. } => self.check_view(view),
+            Profile::Process { view, .. } => view.projections.iter().try_for_each(|projection| {
+                let source = &projection.source;
+                if self.is_projectable(source) || self.is_extra(source) {
+                    Ok(())
+                } else {
+                    Err(format!(
+                        "the source of {} is outside what this engine may show",
+                        projection.target
+                    ))
+                }
+            }),
+        }
+    }
+
+    fn is_projectable(&self, source: &HostPath) -> bool {
+        self.workspace.as_ref().is_some_and(|workspace| {
+            source.below(workspace).is_some_and(|below| {
+                let first = below.split('/').next().unwrap_or_default();
+                PROJECTABLE.contains(&first)
+                    || (!below.contains('/') && !below.is_empty() && is_root_file(below))
+            })
+        })
+    }
+
+    fn check_view(&self, view: &WorkspaceView) -> Result<(), String> {
+        if self.workspace.as_ref() != Some(&view.root) {
+            return Err("the workspace is not the one that this engine was started for".to_owned());
+        }
+        match view.extra_ro.iter().position(|path| !self.is_extra(path)) {
+            None => Ok(()),
+            Some(index) => Err(format!(
+                "extra_ro[{index}] is outside what this engine may show"
+            )),
+        }
+    }
+
+    fn is_extra(&self, path: &HostPath) -> bool {
+        self.extra_ro.iter().any(|root| path.is_within(root))
+    }
+
+    /// The directories, with that of the bases.
+    pub(crate) fn roots(&self, root: &HostPath) -> Vec<HostPath> {
+        [root]
+            .into_iter()
+            .chain(&self.workspace)
+            .chain(&self.extra_ro)
+            .cloned()
+            .collect()
     }
 }
 
@@ -139,33 +178,9 @@ fn is_root_file(name: &str) -> bool {
     !name.starts_with('.') && !["data", "apps", "homes", "files"].contains(&name)
 }
 
-fn check_view(spawner: &Spawner, view: &WorkspaceView) -> Result<(), LaunchError> {
-    if spawner.workspace.as_ref() != Some(&view.root) {
-        return Err(refused(
-            "the workspace is not the one that this engine was started for".to_owned(),
-        ));
-    }
-    match view
-        .extra_ro
-        .iter()
-        .position(|path| !is_extra(spawner, path))
-    {
-        None => Ok(()),
-        Some(index) => Err(refused(format!(
-            "extra_ro[{index}] is outside what this engine may show"
-        ))),
-    }
-}
-
-fn is_extra(spawner: &Spawner, path: &HostPath) -> bool {
-    spawner.extra_ro.iter().any(|root| path.is_within(root))
-}
-
-fn refused(message: String) -> LaunchError {
-    LaunchError::Refused {
-        code: "PLAN_SOURCE".to_owned(),
-        message,
-    }
+/// Where the file system of a base is below the directory of the store.
+pub(crate) fn base_below(chain: &Digest) -> String {
+    format!("snapshots/sha256/{}/fs", chain.hex())
 }
 
 /// A failure of the engine, without host paths.

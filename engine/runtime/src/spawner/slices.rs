@@ -56,10 +56,23 @@ impl Block {
         Slice::parse(self.first + index * Slice::LEN).ok()
     }
 
-    fn fixed(self, slice: Slice) -> bool {
-        slice.first().checked_sub(self.first).is_some_and(|offset| {
-            offset.is_multiple_of(Slice::LEN) && offset / Slice::LEN < self.count / 2
-        })
+    /// Whether it is one of the tiles' own.
+    pub(crate) fn fixed(self, slice: Slice) -> bool {
+        self.index(slice)
+            .is_some_and(|index| index < self.count / 2)
+    }
+
+    /// Whether it is one of the pool.
+    pub(crate) fn pooled(self, slice: Slice) -> bool {
+        self.index(slice)
+            .is_some_and(|index| (self.count / 2..self.count).contains(&index))
+    }
+
+    fn index(self, slice: Slice) -> Option<u32> {
+        let offset = slice.first().checked_sub(self.first)?;
+        offset
+            .is_multiple_of(Slice::LEN)
+            .then_some(offset / Slice::LEN)
     }
 }
 
@@ -187,6 +200,20 @@ mod tests {
         fixed(165_536).unwrap();
         for wrong in [100_001, 231_072, 70_000] {
             fixed(wrong).expect_err("outside");
+        }
+    }
+
+    #[test]
+    fn each_slice_is_in_one_half() {
+        let block: Block = "100000:4".parse().unwrap();
+        let halves = |first| {
+            let slice = Slice::parse(first).unwrap();
+            (block.fixed(slice), block.pooled(slice))
+        };
+        assert_eq!(halves(165_536), (true, false));
+        assert_eq!(halves(231_072), (false, true));
+        for outside in [70_000, 100_001, 231_073, 100_000 + 4 * 65_536] {
+            assert_eq!(halves(outside), (false, false));
         }
     }
 }

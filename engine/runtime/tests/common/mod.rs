@@ -28,8 +28,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use casemate_bundles::{
-    Argv, ContainerId, CpuMillis, Digest, Environment, Limits, MemoryBytes, Network, Pids,
-    ProcessView, Profile, SandboxPath, Stdio, WindowSize,
+    Argv, ContainerId, CpuMillis, Digest, Environment, HostSupport, Limits, MemoryBytes, Network,
+    Pids, ProcessView, Profile, SandboxPath, Stdio, WindowSize,
 };
 use casemate_protocol::packet::{MAX_PACKET, Packet, Stream};
 use casemate_protocol::{
@@ -48,6 +48,7 @@ pub struct World {
     next: u64,
     queue: Vec<(FromSpawner, Vec<OwnedFd>)>,
     pub base: Digest,
+    pub support: HostSupport,
     cgroups: PathBuf,
 }
 
@@ -110,7 +111,7 @@ impl Ask {
         self
     }
 
-    fn request(&self, base: &Digest) -> LaunchRequest {
+    pub fn request(&self, base: &Digest) -> LaunchRequest {
         LaunchRequest {
             plan: casemate_bundles::LaunchPlan {
                 id: ContainerId::parse(self.id.clone()).unwrap(),
@@ -181,23 +182,16 @@ impl World {
         let init = dir.path().join("init");
         std::fs::copy(init_binary(), &init).unwrap();
         let (spawner, socket) = spawn(dir.path(), shared);
-        let mut world = Self {
+        let support = hello(&socket);
+        Self {
             dir,
             spawner,
             socket,
             next: 0,
             queue: Vec::new(),
             base,
+            support,
             cgroups: own_unified().join("casemate"),
-        };
-        world.hello();
-        world
-    }
-
-    fn hello(&mut self) {
-        match self.receive() {
-            (FromSpawner::Hello { .. }, _) => {}
-            other => panic!("{other:?}"),
         }
     }
 
@@ -207,7 +201,7 @@ impl World {
         self.spawner.wait().unwrap();
         (self.spawner, self.socket) = spawn(self.dir.path(), true);
         self.queue.clear();
-        self.hello();
+        self.support = hello(&self.socket);
     }
 
     pub fn run_dir(&self) -> PathBuf {
@@ -226,12 +220,7 @@ impl World {
     }
 
     fn receive_new(&mut self) -> (FromSpawner, Vec<OwnedFd>) {
-        wait_readable(self.socket.as_fd(), LIMIT);
-        let mut buffer = vec![0; 65536];
-        let received = socket::receive(&self.socket, &mut buffer, socket::Wait::Never).unwrap();
-        assert!(received.bytes > 0, "the spawner is gone");
-        let message = serde_json::from_slice(&buffer[..received.bytes]).unwrap();
-        (message, received.descriptors)
+        receive(&self.socket)
     }
 
     fn answer(&mut self, request: u64) -> (FromSpawner, Vec<OwnedFd>) {
@@ -564,6 +553,22 @@ impl Connection {
                 Event::Closed => panic!("the keeper is gone"),
             }
         }
+    }
+}
+
+fn receive(socket: &OwnedFd) -> (FromSpawner, Vec<OwnedFd>) {
+    wait_readable(socket.as_fd(), LIMIT);
+    let mut buffer = vec![0; 65536];
+    let received = socket::receive(socket, &mut buffer, socket::Wait::Never).unwrap();
+    assert!(received.bytes > 0, "the spawner is gone");
+    let message = serde_json::from_slice(&buffer[..received.bytes]).unwrap();
+    (message, received.descriptors)
+}
+
+fn hello(socket: &OwnedFd) -> HostSupport {
+    match receive(socket) {
+        (FromSpawner::Hello { support }, _) => support,
+        other => panic!("{other:?}"),
     }
 }
 
