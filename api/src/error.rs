@@ -123,13 +123,23 @@ impl ApiError {
         error
     }
 
-    /// Returns the causes, outermost first, as one line for the log.
+    /// Returns the causes, outermost first, as one line for the log: what failed, of which kind
+    /// and with which errno, without the paths of the host.
     pub fn chain(&self) -> String {
+        self.causes(without_paths)
+    }
+
+    /// Returns the causes in full, for the debug log of an operator who looks for one.
+    pub fn detail(&self) -> String {
+        self.causes(str::to_owned)
+    }
+
+    fn causes(&self, shown: impl Fn(&str) -> String) -> String {
         let mut text = self.to_string();
         let mut cause = self.source.as_deref().map(|error| error as &dyn StdError);
         while let Some(error) = cause {
             text.push_str(": ");
-            text.push_str(&error.to_string());
+            text.push_str(&shown(&error.to_string()));
             cause = error.source();
         }
         text
@@ -148,6 +158,32 @@ impl ApiError {
         }
         serde_json::json!({ "error": error })
     }
+}
+
+/// Replaces each absolute path in an error's text: in quotes to their end, else to the next colon
+/// or comma with a space, since a path may hold spaces.
+fn without_paths(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut before = ' ';
+    while let Some(next) = rest.chars().next() {
+        let tail = rest.get(next.len_utf8()..).unwrap_or_default();
+        let begins = before.is_whitespace() || "\"'`(=[,:".contains(before);
+        let path = next == '/' && begins && tail.chars().next().is_some_and(char::is_alphanumeric);
+        let hidden = match before {
+            _ if !path => next.len_utf8(),
+            quote @ ('"' | '\'' | '`') => rest.find(quote).unwrap_or(rest.len()),
+            _ => [": ", ", "]
+                .iter()
+                .filter_map(|end| rest.find(end))
+                .min()
+                .unwrap_or(rest.len()),
+        };
+        shown.push(if path { '…' } else { next });
+        before = next;
+        rest = rest.get(hidden..).unwrap_or_default();
+    }
+    shown
 }
 
 impl IntoResponse for ApiError {
@@ -215,6 +251,28 @@ impl From<ConnectionError> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_shows_errors_without_paths() {
+        for (text, shown) in [
+            ("cannot open /var/lib/a b/c", "cannot open …"),
+            (
+                "cannot read /srv/x: No such file (os error 2)",
+                "cannot read …: No such file (os error 2)",
+            ),
+            (
+                "openat2(\"/srv/a b\", \"x/y\", O_PATH) = -1 ELOOP",
+                "openat2(\"…\", \"x/y\", O_PATH) = -1 ELOOP",
+            ),
+            ("read/write of apps/x / 2", "read/write of apps/x / 2"),
+            ("/srv", "…"),
+        ] {
+            assert_eq!(without_paths(text), shown);
+        }
+        let hidden = std::io::Error::other("/srv/secret is full");
+        let error = ApiError::internal(RunError::Kept { source: hidden });
+        assert!(!error.chain().contains("/srv") && error.detail().contains("/srv/secret"));
+    }
 
     #[test]
     fn a_chain_is_printed_once_each() {
