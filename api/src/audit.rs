@@ -4,12 +4,17 @@
 //! a number one higher (`seq`): a removed, changed or reordered line shows. One thread owns the
 //! file; it writes what has come together, syncs once, and only then says that a record is kept.
 //! An audit id names one action; a run or session has two records with it, `started` and `ended`.
+//! While the file system refuses, nothing is started; the thread tries again each second, so that
+//! a disk that was full needs no restart. Records that were cut off at the end do not show: nothing
+//! outside the file knows of them.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +30,10 @@ const GENESIS: &str = "000000000000000000000000000000000000000000000000000000000
 const BATCH: usize = 256;
 /// Records that wait for the thread.
 const QUEUE: usize = 4096;
+/// How long the thread rests after a failure.
+const REST: Duration = Duration::from_secs(1);
+/// How long an action waits for its record; then it is refused.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The audit log cannot be used. Nothing is done that it does not record.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +50,8 @@ pub enum AuditError {
     /// The last record does not parse.
     #[error("the last record of the audit log is damaged; `casemate audit verify` shows where")]
     Damaged,
-    /// The thread has ended after an error of its own.
-    #[error("the audit log is closed")]
+    /// The file system refuses, or the thread has ended.
+    #[error("the audit log takes no records; look at the disk of the workspace")]
     Closed,
 }
 
@@ -109,6 +118,23 @@ pub enum Happened {
     Refused,
 }
 
+impl Happened {
+    /// Whether it has happened already: it is recorded whoever waits, and when that is possible
+    /// again. What is only about to happen is refused instead.
+    const fn is_past(self) -> bool {
+        match self {
+            Self::RunEnded
+            | Self::RunAdopted
+            | Self::SessionEnded
+            | Self::SessionAdopted
+            | Self::ShellCommand
+            | Self::Logout
+            | Self::Refused => true,
+            Self::RunStarted | Self::SessionStarted | Self::LoginCode | Self::Login => false,
+        }
+    }
+}
+
 /// Whether an action was allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -123,22 +149,45 @@ struct Job {
     kept: Option<oneshot::Sender<()>>,
 }
 
+impl Job {
+    /// Whether it is still to be recorded after a failure.
+    fn stands(&self) -> bool {
+        let waited_for = self.kept.as_ref().is_none_or(|kept| !kept.is_closed());
+        waited_for || self.event.event.is_past()
+    }
+}
+
 /// The audit log.
 #[derive(Debug, Clone)]
 pub struct Audit {
     jobs: mpsc::SyncSender<Job>,
+    failing: Arc<AtomicBool>,
+    ended: Arc<HashSet<String>>,
 }
 
 impl Audit {
     /// Opens the log of a workspace and starts its thread.
     pub fn open(workspace: &Path) -> Result<Self, AuditError> {
         let log = Log::open(workspace.join(DIRECTORY))?;
+        let ended = Arc::new(ended(&log.directory)?);
         let (jobs, inbox) = mpsc::sync_channel(QUEUE);
+        let failing = Arc::new(AtomicBool::new(false));
+        let fails = Arc::clone(&failing);
         std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || run(log, &inbox))
+            .spawn(move || run(log, &inbox, &fails))
             .map_err(failed("start the thread of"))?;
-        Ok(Self { jobs })
+        Ok(Self {
+            jobs,
+            failing,
+            ended,
+        })
+    }
+
+    /// Returns whether an earlier service has recorded the end of a run or session, in one of the
+    /// two last files.
+    pub fn knows_end_of(&self, id: &AuditId) -> bool {
+        self.ended.contains(id.as_str())
     }
 
     /// Records an event and waits until it is on disk.
@@ -148,11 +197,17 @@ impl Audit {
             event,
             kept: Some(kept),
         })?;
-        wait.await.map_err(|_dropped| AuditError::Closed)
+        match tokio::time::timeout(PATIENCE, wait).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(AuditError::Closed),
+        }
     }
 
     /// Records an event that a later one, of which the caller waits, completes.
     pub fn note(&self, event: Event) -> Result<(), AuditError> {
+        if self.failing.load(Ordering::Relaxed) && !event.event.is_past() {
+            return Err(AuditError::Closed);
+        }
         self.send(Job { event, kept: None })
     }
 
@@ -162,18 +217,63 @@ impl Audit {
     }
 }
 
-fn run(mut log: Log, inbox: &mpsc::Receiver<Job>) {
-    while let Ok(first) = inbox.recv() {
-        let mut batch = vec![first];
-        batch.extend(inbox.try_iter().take(BATCH - 1));
-        if let Err(error) = log.append(&batch, now()) {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::error!(error = %error, cause, "the audit log fails; nothing is started any more");
-            return;
+/// Returns the names of the actions whose end is in the last two files.
+fn ended(directory: &Path) -> Result<HashSet<String>, AuditError> {
+    #[derive(Deserialize)]
+    struct End {
+        id: String,
+        event: String,
+    }
+    let mut ids = HashSet::new();
+    for path in files(directory)?.iter().rev().take(2) {
+        let file = File::open(path).map_err(failed("open"))?;
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line.map_err(failed("read"))?;
+            // What does not parse is for `verify` to report.
+            if let Ok(End { id, event }) = serde_json::from_slice(&line)
+                && matches!(event.as_str(), "run_ended" | "session_ended")
+            {
+                ids.insert(id);
+            }
         }
-        for kept in batch.into_iter().filter_map(|job| job.kept) {
-            // A client that has gone does not wait.
-            let _gone = kept.send(());
+    }
+    Ok(ids)
+}
+
+fn run(mut log: Log, inbox: &mpsc::Receiver<Job>, failing: &AtomicBool) {
+    let mut batch: Vec<Job> = Vec::new();
+    loop {
+        if batch.is_empty() {
+            match inbox.recv() {
+                Ok(first) => batch.push(first),
+                Err(mpsc::RecvError) => return,
+            }
+        }
+        let room = BATCH.saturating_sub(batch.len());
+        batch.extend(inbox.try_iter().take(room));
+        match log.append(&batch, now()) {
+            Ok(()) => {
+                failing.store(false, Ordering::Relaxed);
+                for kept in batch.drain(..).filter_map(|job| job.kept) {
+                    // A client that has gone does not wait.
+                    let _gone = kept.send(());
+                }
+            }
+            Err(error) => {
+                if !failing.swap(true, Ordering::Relaxed) {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::error!(
+                        error = %error, cause,
+                        "the audit log fails; nothing is started until it works again"
+                    );
+                }
+                std::thread::sleep(REST);
+                batch.retain(Job::stands);
+                if batch.is_empty() {
+                    // The next one tries.
+                    failing.store(false, Ordering::Relaxed);
+                }
+            }
         }
     }
 }
@@ -229,6 +329,8 @@ struct Log {
     directory: PathBuf,
     day: String,
     file: Option<File>,
+    /// Bytes of the file that are whole; what a failure left after them is cut off.
+    whole: u64,
     prev: String,
     seq: u64,
 }
@@ -265,6 +367,7 @@ impl Log {
             directory,
             day: String::new(),
             file: None,
+            whole: 0,
             prev,
             seq,
         })
@@ -274,11 +377,12 @@ impl Log {
         let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = u64::try_from(monotonic.tv_sec).unwrap_or(0);
         let nanoseconds = u64::try_from(monotonic.tv_nsec).unwrap_or(0);
+        let (mut prev, mut seq) = (self.prev.clone(), self.seq);
         let mut lines = String::new();
         for job in batch {
             let record = Record {
-                seq: self.seq,
-                prev: &self.prev,
+                seq,
+                prev: &prev,
                 time: at.rfc3339(),
                 monotonic_ms: seconds * 1000 + nanoseconds / 1_000_000,
                 event: &job.event,
@@ -286,15 +390,18 @@ impl Log {
             let json = serde_json::to_string(&record)
                 .map_err(|source| failed("write a record of")(source.into()))?;
             let line = escape(&json);
-            self.prev = digest(line.as_bytes());
-            self.seq += 1;
+            prev = digest(line.as_bytes());
+            seq += 1;
             lines.push_str(&line);
             lines.push('\n');
         }
         let file = self.file_of(at)?;
         file.write_all(lines.as_bytes())
             .map_err(failed("append to"))?;
-        file.sync_data().map_err(failed("sync"))
+        file.sync_data().map_err(failed("sync"))?;
+        (self.prev, self.seq) = (prev, seq);
+        self.whole += lines.len() as u64;
+        Ok(())
     }
 
     /// Returns the file of the day. A clock that is set back does not reopen an older file, so
@@ -318,10 +425,20 @@ impl Log {
             File::open(&self.directory)
                 .and_then(|directory| directory.sync_all())
                 .map_err(failed("sync the directory of"))?;
+            self.whole = length(&file)?;
             self.file = Some(file);
         }
-        self.file.as_mut().ok_or(AuditError::Closed)
+        let file = self.file.as_mut().ok_or(AuditError::Closed)?;
+        if length(file)? > self.whole {
+            file.set_len(self.whole).map_err(failed("repair"))?;
+        }
+        Ok(file)
     }
+}
+
+fn length(file: &File) -> Result<u64, AuditError> {
+    let metadata = file.metadata().map_err(failed("inspect"))?;
+    Ok(metadata.len())
 }
 
 /// Returns the files of the log, oldest first.
@@ -566,6 +683,66 @@ mod tests {
             matches!(found, Verified::Broken { line: 2, .. }),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_write_that_failed_is_cut_off_and_made_again() {
+        let workspace = workspace();
+        let directory = workspace.path().join(DIRECTORY);
+        let mut log = Log::open(directory.clone()).unwrap();
+        log.append(&[job("a")], at(0)).unwrap();
+        // The file system takes nothing, then half of a record.
+        let file = directory.join("1970-01-01.jsonl");
+        log.file = Some(File::open(&file).unwrap());
+        log.append(&[job("b")], at(0)).unwrap_err();
+        let mut open = OpenOptions::new().append(true).open(&file).unwrap();
+        open.write_all(b"{\"seq\":1,").unwrap();
+        log.file = Some(open);
+        log.append(&[job("b"), job("c")], at(0)).unwrap();
+        let found = verify(workspace.path()).unwrap();
+        assert_eq!(found, Verified::Whole { records: 3 });
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_refuses_stops_what_starts_until_it_takes_records_again() {
+        let workspace = workspace();
+        let audit = Audit::open(workspace.path()).unwrap();
+        let directory = workspace.path().join(DIRECTORY);
+        std::fs::remove_dir(&directory).unwrap();
+        audit.note(event("ended")).unwrap();
+        let fails = async {
+            while !audit.failing.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, fails).await.unwrap();
+        let start = Event {
+            event: Happened::RunStarted,
+            ..event("started")
+        };
+        audit.note(start.clone()).unwrap_err();
+        std::fs::create_dir(&directory).unwrap();
+        audit.record(start).await.unwrap();
+        audit.note(event("ended")).unwrap();
+        audit.record(event("ended")).await.unwrap();
+        let found = verify(workspace.path()).unwrap();
+        assert_eq!(found, Verified::Whole { records: 4 });
+    }
+
+    #[tokio::test]
+    async fn the_next_service_knows_what_has_ended() {
+        let workspace = workspace();
+        let ended = event("ended");
+        let started = Event {
+            event: Happened::SessionStarted,
+            ..event("started")
+        };
+        let audit = Audit::open(workspace.path()).unwrap();
+        assert!(!audit.knows_end_of(&ended.id));
+        audit.record(ended.clone()).await.unwrap();
+        audit.record(started.clone()).await.unwrap();
+        let next = Audit::open(workspace.path()).unwrap();
+        assert!(next.knows_end_of(&ended.id) && !next.knows_end_of(&started.id));
     }
 
     #[tokio::test]
