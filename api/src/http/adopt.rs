@@ -17,6 +17,7 @@ pub(super) async fn adopt_all(app: &App) -> Result<(), ApiError> {
             Ok(()) => tracing::info!(sandbox = %id, "sandbox adopted"),
             Err(error) => {
                 tracing::warn!(sandbox = %id, error = error.chain(), "a sandbox is not adopted");
+                tracing::debug!(sandbox = %id, detail = error.detail(), "why it is not adopted");
             }
         }
     }
@@ -37,7 +38,9 @@ async fn adopt(app: &App, engine: &Engine, id: &ContainerId) -> Result<(), ApiEr
         ),
         Some(Label::Session(label)) => {
             let sessions = app.sessions();
-            sessions.note(&label, Happened::SessionAdopted, serde_json::Value::Null)?;
+            if !app.audit().knows_end_of(&label.audit_id) {
+                sessions.note(&label, Happened::SessionAdopted, serde_json::Value::Null)?;
+            }
             sessions.watch(label, connection).map(drop)
         }
         None => Err(ApiError::not_found(

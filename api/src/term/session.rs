@@ -405,7 +405,11 @@ async fn watch_to_end(sessions: Sessions, session: Arc<Session>) {
         "duration_ms": record.duration_ms,
     });
     let event = event_of(&session.label, Happened::SessionEnded, detail);
-    if let Err(error) = sessions.shared.audit.record(event).await {
+    let audit = &sessions.shared.audit;
+    // An earlier service may have recorded the end while the keeper waited for a page.
+    if !audit.knows_end_of(&session.label.audit_id)
+        && let Err(error) = audit.record(event).await
+    {
         tracing::error!(session = session.id(), error = %error, "the end of a session is not recorded");
     }
     session.ended.send_replace(Some(record));
