@@ -452,6 +452,21 @@ async fn a_run_is_refused_by_name_where_the_isolation_is_not_whole() {
     );
     assert_eq!(ended["detail"]["component"], "seccomp");
 
+    let answer = ask(&json!({ "argv": ["false"] }))
+        .with("prefer", "respond-async")
+        .send(&service)
+        .await;
+    assert_eq!(answer.status, StatusCode::ACCEPTED);
+    let records = service.audit();
+    let started = records
+        .iter()
+        .find(|record| record["object"] == answer.json()["exec_id"]);
+    assert_eq!(
+        started.unwrap()["event"],
+        "run_started",
+        "before the answer"
+    );
+
     for (body, code) in [
         (json!({ "argv": "true" }), "INVALID_INPUT"),
         (
@@ -484,4 +499,17 @@ async fn a_run_is_refused_by_name_where_the_isolation_is_not_whole() {
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
     let answer = Ask::get("/readyz").send(&service).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn a_ticket_holds_a_session_s_name_and_nothing_longer() {
+    let service = service().await;
+    for (length, status) in [(64, StatusCode::OK), (65, StatusCode::BAD_REQUEST)] {
+        let body = json!({ "route": "/ws/term", "session": "s".repeat(length) });
+        let answer = Ask::post("/v1/auth/ticket", &body)
+            .bearer(&service)
+            .send(&service)
+            .await;
+        assert_eq!(answer.status, status);
+    }
 }

@@ -9,4 +9,4 @@ pub mod wire;
 pub use result::Ended;
 pub(crate) use result::lost as lost_record;
 pub(crate) use run::{AdoptedRun, RunLabel, container_of, probe_request, run_probe};
-pub use run::{Collected, RunHandle, RunRequest, Runs};
+pub use run::{Answer, Collected, RunHandle, RunRequest, Runs};

@@ -38,6 +38,9 @@ const MOST_RUNS: usize = 64;
 const KEEP: Duration = Duration::from_mins(10);
 /// Bytes of output that are kept in all.
 const KEEP_BYTES: usize = 64 << 20;
+/// Output that runs under way may keep in all, in KiB: their keepers hold it in memory, outside
+/// the limits of the sandboxes.
+const MOST_KIB: u32 = 256 << 10;
 /// How long a run's keeper waits for a service, beyond the run's own time.
 const GRACE_MS: u64 = 600_000;
 /// How long a probe may take.
@@ -75,6 +78,8 @@ struct Shared {
     engine: Engine,
     audit: Audit,
     permits: Arc<Semaphore>,
+    /// KiB of output.
+    output: Arc<Semaphore>,
     runs: Mutex<HashMap<String, Entry>>,
 }
 
@@ -94,6 +99,15 @@ pub struct RunHandle {
     user: UserId,
     cancel: watch::Sender<bool>,
     done: watch::Receiver<Option<Collected>>,
+}
+
+/// When the one who starts a run has an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// With the result, whose record completes that of the start.
+    AtItsEnd,
+    /// Before: the start has to be on disk by then.
+    Earlier,
 }
 
 /// A run that was entered into the table, with the ends that its task holds.
@@ -137,13 +151,18 @@ impl Runs {
                 engine,
                 audit,
                 permits: Arc::new(Semaphore::new(MOST_RUNS)),
+                output: Arc::new(Semaphore::new(MOST_KIB as usize)),
                 runs: Mutex::new(HashMap::new()),
             }),
         }
     }
 
     /// Starts a run. The audit log knows of it before the engine does.
-    pub fn start(&self, granted: Granted<RunRequest>) -> Result<RunHandle, ApiError> {
+    pub async fn start(
+        &self,
+        granted: Granted<RunRequest>,
+        answer: Answer,
+    ) -> Result<RunHandle, ApiError> {
         let permit = Arc::clone(&self.shared.permits)
             .try_acquire_owned()
             .map_err(|_none| {
@@ -151,6 +170,17 @@ impl Runs {
                     ErrorKind::Busy,
                     "BUSY",
                     format!("{MOST_RUNS} runs are under way; try again later"),
+                )
+            })?;
+        let kib = kept_kib(&granted.get().plan);
+        let output = Arc::clone(&self.shared.output)
+            .try_acquire_many_owned(kib)
+            .map_err(|_none| {
+                ApiError::new(
+                    ErrorKind::Busy,
+                    "BUSY",
+                    "the runs under way keep too much output; ask for less stdout_bytes and \
+                     stderr_bytes, or try again later",
                 )
             })?;
         let (principal, request) = granted.into_parts();
@@ -167,7 +197,14 @@ impl Runs {
             label: label.clone(),
             argv: Some(request.plan.argv.as_slice().to_vec()),
         };
-        audit.started(Happened::RunStarted)?;
+        match answer {
+            Answer::AtItsEnd => audit.started(Happened::RunStarted)?,
+            Answer::Earlier => {
+                let event = audit.event(Happened::RunStarted, serde_json::Value::Null);
+                let recorded = self.shared.audit.record(event).await;
+                recorded.map_err(ApiError::internal)?;
+            }
+        }
         let Entered {
             handle,
             cancelled,
@@ -177,7 +214,7 @@ impl Runs {
         let runs = self.clone();
         tokio::spawn(async move {
             let collected = drive(&engine, request, &audit, cancelled).await;
-            drop(permit);
+            drop((permit, output));
             runs.leave(&audit.label.exec_id, collected, &done);
         });
         Ok(handle)
@@ -213,7 +250,9 @@ impl Runs {
             label,
             argv: None,
         };
-        audit.started(Happened::RunAdopted)?;
+        if !self.shared.audit.knows_end_of(&audit.label.audit_id) {
+            audit.started(Happened::RunAdopted)?;
+        }
         let entered = self.enter(&audit.label);
         let runs = self.clone();
         tokio::spawn(async move {
@@ -265,6 +304,11 @@ impl Runs {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns how much output a run may keep, in KiB.
+fn kept_kib(plan: &RunPlan) -> u32 {
+    plan.stdout_bytes.div_ceil(1024) + plan.stderr_bytes.div_ceil(1024)
 }
 
 /// Drops results that are too old, and the oldest while there are too many bytes.
@@ -510,10 +554,13 @@ impl RunAudit {
             "duration_ms": record.duration_ms,
             "bundle": bundle,
         });
-        self.audit
-            .record(self.event(Happened::RunEnded, detail))
-            .await
-            .map_err(ApiError::internal)?;
+        // An earlier service may have recorded the end and not collected the run any more.
+        if !self.audit.knows_end_of(&self.label.audit_id) {
+            self.audit
+                .record(self.event(Happened::RunEnded, detail))
+                .await
+                .map_err(ApiError::internal)?;
+        }
         let [stdout, stderr] = kept;
         let ended = Ended {
             exec_id: self.label.exec_id.clone(),
@@ -575,4 +622,25 @@ pub(crate) async fn run_probe(
         size: None,
     };
     Ok(run_to_end(&launched.connection, streams).await?.record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kib_of(limits: &serde_json::Value) -> u32 {
+        let request = serde_json::json!({ "argv": ["true"], "limits": limits });
+        let request = serde_json::from_value(request).unwrap();
+        kept_kib(&RunPlan::parse(request).unwrap())
+    }
+
+    #[test]
+    fn every_run_fits_with_the_usual_output_and_few_with_the_most() {
+        let usual = kib_of(&serde_json::json!({}));
+        assert!(usual * u32::try_from(MOST_RUNS).unwrap() <= MOST_KIB);
+        let most = serde_json::json!({ "stdout_bytes": 16 << 20, "stderr_bytes": 16 << 20 });
+        let most = kib_of(&most);
+        assert_eq!(most, 32 << 10);
+        assert!(most <= MOST_KIB, "one alone can be had");
+    }
 }

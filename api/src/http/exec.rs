@@ -15,7 +15,7 @@ use crate::auth::Principal;
 use crate::error::{ApiError, ErrorKind};
 use crate::exec::plan::RunPlan;
 use crate::exec::wire::ExecRequest;
-use crate::exec::{Collected, RunHandle, RunRequest};
+use crate::exec::{Answer, Collected, RunHandle, RunRequest};
 
 /// Longest wait for a result in one request.
 const MAX_WAIT: Duration = Duration::from_mins(1);
@@ -50,7 +50,11 @@ pub(super) async fn start(
     JsonBody(request): JsonBody<ExecRequest>,
 ) -> Result<Response, ApiError> {
     let patience = patience_of(&headers)?;
-    let mut handle = start_run(&app, &principal, request).await?;
+    let answered = match patience {
+        Patience::ToTheEnd => Answer::AtItsEnd,
+        Patience::For(_) => Answer::Earlier,
+    };
+    let mut handle = start_run(&app, &principal, request, answered).await?;
     match patience {
         Patience::ToTheEnd => {
             let collected = wait_or_cancel(&app, handle).await?;
@@ -65,6 +69,7 @@ pub(crate) async fn start_run(
     app: &App,
     principal: &Principal,
     request: ExecRequest,
+    answer: Answer,
 ) -> Result<RunHandle, ApiError> {
     let plan = RunPlan::parse(request)?;
     let base = app.places().base(plan.base.as_deref()).await?;
@@ -72,7 +77,7 @@ pub(crate) async fn start_run(
         plan,
         base: base.chain,
     });
-    app.runs().start(granted)
+    app.runs().start(granted, answer).await
 }
 
 /// Waits to the end; when the wait itself is given up, the run is cancelled.

@@ -11,6 +11,7 @@ use wire::{Denial, Diagnostic, Reason, ShellOutput, ShellRequest};
 use crate::audit::{AuditId, Decision, Event, Happened};
 use crate::auth::Principal;
 use crate::error::{ApiError, ErrorKind};
+use crate::exec::Answer;
 use crate::exec::wire::{ExecRequest, ExecResult, LimitsRequest, Outcome};
 use crate::http::{App, start_run, wait_or_cancel};
 
@@ -243,7 +244,7 @@ impl Context<'_> {
             stdin: request.stdin.clone(),
             ..ExecRequest::of(argv, LimitsRequest::default())
         };
-        let collected = match start_run(self.app, self.principal, run).await {
+        let collected = match start_run(self.app, self.principal, run, Answer::AtItsEnd).await {
             Ok(handle) => wait_or_cancel(self.app, handle).await,
             Err(error) => Err(error),
         };
