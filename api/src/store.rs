@@ -5,6 +5,7 @@
 //! was applied, and a database of a newer program is refused. The file belongs to the workspace's
 //! owner and nobody else reads it. Every call blocks: an async caller uses a blocking task.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -131,6 +132,19 @@ impl Store {
             Ok(result)
         };
         run().map_err(failed(operation))
+    }
+
+    /// Returns the slices that trees have, by `apps/<tile>` or `homes/<user>`.
+    pub fn slices(&self) -> Result<HashMap<String, Slice>, StoreError> {
+        let rows = self.transaction("slices", |transaction| {
+            transaction
+                .prepare_cached("SELECT tree, first FROM slices")?
+                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<Vec<(String, u32)>>>()
+        })?;
+        // A row that is no slice is refused to the tree itself, when it is opened.
+        let parsed = |(tree, first)| Some((tree, Slice::parse(first).ok()?));
+        Ok(rows.into_iter().filter_map(parsed).collect())
     }
 
     /// Returns the slice of a tree; the first time it is asked for, the lowest free one of the

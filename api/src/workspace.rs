@@ -5,11 +5,13 @@
 //! its files belong to the service user; its group has the same number, because ID-mapped mounts
 //! show both by one map.
 
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use casemate_bundles::{FileName, HostPath, TileId, UserId};
 use casemate_sys::dir::{Dir, Owner};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 mod home;
@@ -28,6 +30,8 @@ pub use tile::{Manifest, ManifestBackend, Tile};
 const APPS: &str = "apps";
 /// Directory of the homes.
 const HOMES: &str = "homes";
+/// The service's own directory.
+const PRIVATE: &str = ".xbin";
 /// Directory of the database.
 const DATA: &str = "data";
 
@@ -76,12 +80,6 @@ pub enum WorkspaceError {
         /// The parser's words.
         reason: String,
     },
-    /// Too many tiles or levels of directories.
-    #[error("apps has more than {limit} entries; the search for tiles stops there")]
-    TooMany {
-        /// How many are looked at.
-        limit: usize,
-    },
     /// Something of the workspace cannot be read or made.
     #[error("cannot {operation} in the workspace")]
     Access {
@@ -128,6 +126,40 @@ impl Workspace {
     /// Returns the host id, user and group alike, that owns its files.
     pub const fn service(&self) -> u32 {
         self.owner.uid
+    }
+
+    /// Returns whether host users other than root and the service user are kept out, by the
+    /// directory itself or one that it lies in. Root of a sandbox is the service user on disk: it
+    /// can leave set-user-id programs here, which nobody else may reach.
+    pub fn is_closed(&self) -> io::Result<bool> {
+        let path: &Path = self.path.as_ref();
+        for directory in path.ancestors() {
+            let found = std::fs::symlink_metadata(directory)?;
+            let service = self.service();
+            let owned = found.uid() == 0 || found.uid() == service;
+            let group = found.mode() & 0o010 == 0 || found.gid() == service;
+            if owned && group && found.mode() & 0o001 == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Opens the service's own directory, which no sandbox sees, makes it where there is none, and
+    /// closes it to everybody else.
+    pub(crate) fn private_dir(&self) -> Result<Dir, WorkspaceError> {
+        let open = || {
+            self.ensure_dir(Path::new(PRIVATE), 0o700)?;
+            let private = self.dir.open_dir(Path::new(PRIVATE))?;
+            let refuse = |call, errno| casemate_sys::Error::new(call, PRIVATE, errno);
+            if private.stat(Path::new(""))?.st_uid != self.owner.uid {
+                return Err(refuse("fstat", Errno::PERM));
+            }
+            rustix::fs::fchmod(&private, Mode::from_raw_mode(0o700))
+                .map_err(|errno| refuse("fchmod", errno))?;
+            Ok(private)
+        };
+        open().map_err(access("open the service's directory"))
     }
 
     /// Returns the plain visible files of the root directory, sorted.

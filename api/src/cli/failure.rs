@@ -208,11 +208,7 @@ fn plan_status(error: &PlanError) -> u8 {
         PlanError::Workspace(WorkspaceError::Open { .. } | WorkspaceError::NoTile { .. }) => {
             NOT_FOUND
         }
-        PlanError::Workspace(
-            WorkspaceError::Owner { .. }
-            | WorkspaceError::Manifest { .. }
-            | WorkspaceError::TooMany { .. },
-        )
+        PlanError::Workspace(WorkspaceError::Owner { .. } | WorkspaceError::Manifest { .. })
         | PlanError::Path(_) => USAGE,
         PlanError::Workspace(WorkspaceError::Access { .. }) => INTERNAL,
         PlanError::Store(StoreError::NoSlice { .. } | StoreError::SliceOutside { .. }) => {

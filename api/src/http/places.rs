@@ -212,7 +212,6 @@ fn workspace_error(error: WorkspaceError) -> ApiError {
         }
         WorkspaceError::Open { .. }
         | WorkspaceError::Owner { .. }
-        | WorkspaceError::TooMany { .. }
         | WorkspaceError::Access { .. } => ApiError::internal(error),
     }
 }

@@ -12,6 +12,8 @@ use crate::store::{Store, StoreError, Tree};
 
 /// The root's manifest names every tile, so only administrators see it.
 const ROOT_MANIFEST: &str = "xbin.json";
+/// Most tiles besides the own one that a shell sees; each is a mount.
+const MOST_READABLE: usize = 512;
 
 /// What every sandbox is started with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +113,7 @@ impl Planner<'_> {
     ) -> Result<(LaunchPlan, Slice), PlanError> {
         let own = self.tree(&request.tile)?;
         let slice = own.slice;
-        let readable = self.readable(request)?;
+        let readable = self.readable(request, slice)?;
         self.workspace.ensure_home(&request.user)?;
         let home = TreeOwner {
             id: request.user.clone(),
@@ -162,32 +164,51 @@ impl Planner<'_> {
         Ok(SandboxPath::parse(self.workspace.tile_path(tile).as_str())?)
     }
 
-    fn readable(&self, request: &TerminalRequest) -> Result<Vec<TreeOwner<TileId>>, PlanError> {
+    /// Returns the other tiles that a shell reads. A tile is whatever has a manifest, which what
+    /// runs in tiles can write: a tile gets a slice only when it is opened itself, and none of them
+    /// keeps another one from opening.
+    fn readable(
+        &self,
+        request: &TerminalRequest,
+        own: Slice,
+    ) -> Result<Vec<TreeOwner<TileId>>, PlanError> {
         let mut ids = match &request.visible {
             Visible::All => self.workspace.tiles()?,
-            Visible::Only(ids) => ids.clone(),
+            Visible::Only(ids) => {
+                for id in ids {
+                    self.workspace.tile(id)?;
+                }
+                ids.clone()
+            }
         };
         ids.sort();
         ids.dedup();
-        ids.iter()
-            .filter(|id| **id != request.tile)
-            .map(|id| match request.visible {
-                // Found just now. A manifest is written by what runs in its tile: one that is
-                // malformed must not close every other tile.
-                Visible::All => self.found(id),
-                Visible::Only(_) => self.tree(id),
-            })
-            .collect()
+        ids.retain(|id| *id != request.tile);
+        let known = self.store.slices()?;
+        if ids.len() > MOST_READABLE {
+            tracing::warn!(
+                tiles = ids.len(),
+                most = MOST_READABLE,
+                "not every tile is shown"
+            );
+            // Those that somebody has opened come first.
+            ids.sort_by_key(|id| !known.contains_key(id.as_str()));
+            ids.truncate(MOST_READABLE);
+            ids.sort();
+        }
+        let with_slice = |id: TileId| TreeOwner {
+            // Where there is none, nothing but the service has written: any slice shows that.
+            slice: known.get(id.as_str()).copied().unwrap_or(own),
+            id,
+        };
+        Ok(ids.into_iter().map(with_slice).collect())
     }
 
     fn tree(&self, id: &TileId) -> Result<TreeOwner<TileId>, PlanError> {
-        self.found(&self.workspace.tile(id)?.id)
-    }
-
-    fn found(&self, id: &TileId) -> Result<TreeOwner<TileId>, PlanError> {
+        let tile = self.workspace.tile(id)?;
         Ok(TreeOwner {
-            id: id.clone(),
-            slice: self.store.slice(Tree::Tile(id), self.ids)?,
+            slice: self.store.slice(Tree::Tile(&tile.id), self.ids)?,
+            id: tile.id,
         })
     }
 }

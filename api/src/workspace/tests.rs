@@ -188,3 +188,88 @@ fn the_database_belongs_to_the_workspace_and_is_no_symlink() {
     Store::open(&fixture.open()).unwrap_err();
     assert_eq!(outside.as_file().metadata().unwrap().len(), 0);
 }
+
+#[test]
+fn is_closed_by_itself_or_by_a_directory_above_it() {
+    let outer = tempfile::tempdir().unwrap();
+    let middle = outer.path().join("middle");
+    let path = middle.join("workspace");
+    fs::create_dir_all(&path).unwrap();
+    chown(&path, Some(OWNER), Some(OWNER)).unwrap();
+    let open = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let host = HostPath::parse(path.to_str().unwrap()).unwrap();
+    let closed = || Workspace::open(&host).unwrap().is_closed().unwrap();
+    for (above, own, expected) in [
+        (0o755, 0o755, false),
+        (0o711, 0o701, false),
+        (0o750, 0o755, false),
+        (0o700, 0o755, true),
+        (0o755, 0o700, true),
+        // The group of the service has the number of the user.
+        (0o755, 0o750, true),
+    ] {
+        open(outer.path(), 0o755);
+        open(&middle, above);
+        open(&path, own);
+        assert_eq!(closed(), expected, "{above:o} {own:o}");
+    }
+    // Closed by somebody who can enter it himself.
+    open(&path, 0o755);
+    open(&middle, 0o700);
+    chown(&middle, Some(OWNER + 1), Some(OWNER + 1)).unwrap();
+    assert!(!closed());
+}
+
+#[test]
+fn only_the_opened_tile_and_its_home_get_a_slice() {
+    let fixture = Fixture::new();
+    for n in 0..600 {
+        fixture.tile(&format!("apps/flood/{n}"), "{}");
+    }
+    let workspace = fixture.open();
+    let store = Store::open(&workspace).unwrap();
+    let planner = Planner {
+        workspace: &workspace,
+        store: &store,
+        ids: casemate_engine::IdBlock {
+            first: 1 << 24,
+            slices: 8,
+        },
+        extra_ro: &[],
+    };
+    let open = |own: &str| {
+        let request = TerminalRequest {
+            tile: tile(own),
+            user: UserId::parse("owner").unwrap(),
+            tier: casemate_bundles::Tier::Admin {
+                nesting: casemate_bundles::Nesting::Off,
+                network: casemate_bundles::Network::None,
+            },
+            visible: Visible::All,
+        };
+        let payload = Payload {
+            id: RunId::new(IdKind::Session).unwrap().container().clone(),
+            base: casemate_bundles::Digest::parse(format!("sha256:{}", "0".repeat(64))).unwrap(),
+            argv: casemate_bundles::Argv::parse(vec!["sh".to_owned()]).unwrap(),
+            cwd: None,
+            environment: casemate_bundles::Environment::empty(),
+            stdio: casemate_bundles::Stdio::Pipes,
+        };
+        let (plan, slice) = planner.terminal(&request, payload).unwrap();
+        let casemate_bundles::Profile::Terminal { view, .. } = plan.profile else {
+            panic!("a terminal");
+        };
+        (view, slice)
+    };
+    let (b, b_slice) = open("apps/group/b");
+    assert_eq!(b.readable.len(), 512);
+    assert!(b.readable.iter().all(|tile| tile.slice == b_slice));
+    let (a, a_slice) = open("apps/a");
+    assert_ne!(a_slice, b_slice);
+    // What has been opened is shown whatever there is besides.
+    let seen = a.readable.iter().find(|one| one.id == tile("apps/group/b"));
+    assert_eq!(seen.unwrap().slice, b_slice);
+    assert_eq!(store.slices().unwrap().len(), 3, "two tiles and a home");
+}
