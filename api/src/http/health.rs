@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/v1/runtime`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
@@ -15,27 +15,45 @@ use crate::exec::{probe_request, run_probe};
 
 /// How long a good probe counts.
 const GOOD_FOR: Duration = Duration::from_mins(1);
+/// How long a failed one counts: who has no credential must not start sandboxes without end.
+const BAD_FOR: Duration = Duration::from_secs(5);
 
-/// The last probe that went well, and a lock that lets one run at a time.
+/// How the last probe went, and a lock that lets one run at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
-    good: Arc<Mutex<Option<Instant>>>,
+    last: Arc<Mutex<Option<(Instant, Result<(), ApiError>)>>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Probe {
     pub(super) fn new() -> Self {
         Self {
-            good: Arc::new(Mutex::new(None)),
+            last: Arc::new(Mutex::new(None)),
             turn: Arc::new(tokio::sync::Mutex::new(())),
         }
     }
 
-    fn is_fresh(&self) -> bool {
-        self.good
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some_and(|at| at.elapsed() < GOOD_FOR)
+    fn last(&self) -> MutexGuard<'_, Option<(Instant, Result<(), ApiError>)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how the last probe went, where that still counts.
+    fn fresh(&self) -> Option<Result<(), ApiError>> {
+        let last = self.last();
+        let (at, went) = last.as_ref()?;
+        let counts = if went.is_ok() { GOOD_FOR } else { BAD_FOR };
+        (at.elapsed() < counts).then(|| went.clone())
+    }
+
+    /// Returns how the last probe went, however old it is, while another one runs.
+    fn meanwhile(&self) -> Result<(), ApiError> {
+        match self.last().as_ref() {
+            Some((_, went)) => went.clone(),
+            None => Err(ApiError::unavailable(
+                &"probe",
+                "the first probe sandbox runs; ask again",
+            )),
+        }
     }
 }
 
@@ -48,12 +66,16 @@ pub(super) async fn alive() -> Response {
 pub(super) async fn ready(State(app): State<App>) -> Result<Response, ApiError> {
     app.engine().keepers().await?;
     let probe = app.probe();
-    if !probe.is_fresh() {
-        let _turn = probe.turn.lock().await;
-        if !probe.is_fresh() {
-            try_sandbox(&app).await?;
-            *probe.good.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        }
+    match probe.fresh() {
+        Some(went) => went?,
+        None => match probe.turn.try_lock() {
+            Ok(_turn) => {
+                let went = try_sandbox(&app).await;
+                *probe.last() = Some((Instant::now(), went.clone()));
+                went?;
+            }
+            Err(_running) => probe.meanwhile()?,
+        },
     }
     Ok(ok(&serde_json::json!({ "status": "ready" })))
 }
@@ -96,4 +118,28 @@ pub(super) async fn runtime(
         "sessions": app.sessions().list().len(),
         "runs": app.runs().under_way(),
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_probe_counts_for_a_while() {
+        let probe = Probe::new();
+        assert!(probe.fresh().is_none() && probe.meanwhile().is_err());
+        let failed = || Err(ApiError::unavailable(&"seccomp", ""));
+        *probe.last() = Some((Instant::now(), failed()));
+        assert_eq!(
+            probe.fresh().unwrap().unwrap_err().component.as_deref(),
+            Some("seccomp")
+        );
+        let ago = |age| Instant::now().checked_sub(age).unwrap();
+        *probe.last() = Some((ago(BAD_FOR), failed()));
+        assert!(probe.fresh().is_none(), "tried again");
+        *probe.last() = Some((ago(BAD_FOR), Ok(())));
+        assert!(probe.fresh().unwrap().is_ok());
+        *probe.last() = Some((ago(GOOD_FOR), Ok(())));
+        assert!(probe.fresh().is_none() && probe.meanwhile().is_ok());
+    }
 }
