@@ -1,6 +1,9 @@
 //! From root to the service user, before any thread is started.
 
+use casemate_sys::capability::{Capabilities, reduce_to};
 use casemate_sys::process;
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
 /// The service cannot become its user.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +74,13 @@ impl ServiceUser {
     /// Becomes the user, for good.
     pub fn assume(self) -> Result<(), PrivilegeError> {
         let change = || {
+            // The change of the user empties the permitted, effective and ambient sets only.
+            let needed = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"];
+            let needed = needed
+                .iter()
+                .try_fold(Capabilities::NONE, |set, name| set.with(name));
+            reduce_to(needed.unwrap_or(Capabilities::NONE))?;
+            empty_bounding_set()?;
             process::clear_groups()?;
             process::set_ids(self.uid, self.gid)?;
             process::forbid_new_privileges()?;
@@ -84,13 +94,31 @@ impl ServiceUser {
             })?;
         let kept = process::ids() != (self.uid, self.gid)
             || !capabilities.effective.is_empty()
-            || !capabilities.permitted.is_empty();
+            || !capabilities.permitted.is_empty()
+            || !capabilities.inheritable.is_empty();
         if kept {
             Err(PrivilegeError::Kept)
         } else {
             Ok(())
         }
     }
+}
+
+/// Empties the bounding set, so that no program has a privilege to give back.
+fn empty_bounding_set() -> casemate_sys::Result<()> {
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // The first number past the kernel's last one.
+            Err(Errno::INVAL) => break,
+            Err(errno) => {
+                let call = format!("PR_CAPBSET_DROP, {number}");
+                return Err(casemate_sys::Error::new("prctl", call, errno));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn numbers(user: &str) -> Option<ServiceUser> {
