@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_bundles::{
-    Argv, Enforcement, Environment, Nesting, Network, Stdio, Tier, TileId, WindowSize,
+    Argv, ContainerId, Enforcement, Environment, Nesting, Network, Stdio, Tier, TileId, WindowSize,
 };
-use casemate_engine::{KeeperConnection, KeeperEvent};
+use casemate_engine::{Engine, KeeperConnection, KeeperEvent};
 use casemate_protocol::{
-    AttachMode, FromKeeper, IdChoice, KeeperError, LaunchRequest, OutputPolicy, Supervision,
-    ToKeeper,
+    AttachMode, CancelledBy, FromKeeper, IdChoice, KeeperError, LaunchRequest, OutputPolicy,
+    Supervision, ToKeeper,
 };
 
 use super::code::TermCode;
 use super::control::{Layer, Mode, Net, Open, Resume, SessionEnv, TierName, WINDOW};
 use super::session::{
-    CAPABILITY, Client, Session, SessionLabel, Sessions, attach_to_end, event_of, now_ms,
+    CAPABILITY, Client, Reservation, Session, SessionLabel, Sessions, attach_to_end, event_of,
+    now_ms,
 };
 use crate::audit::{AuditId, Decision, Event, Happened};
 use crate::auth::{Granted, Opening, OpeningRequest, Principal, TicketTarget};
@@ -121,9 +122,7 @@ impl Opener<'_> {
         };
         let reservation = self.sessions.reserve(self.principal.user())?;
         let (label, request) = self.plan(granted, wish.size).await?;
-        let attachment = self.start(label, &request, wish).await?;
-        drop(reservation);
-        Ok(attachment)
+        self.start(label, &request, wish, reservation).await
     }
 
     /// Records a refusal.
@@ -220,6 +219,7 @@ impl Opener<'_> {
         label: SessionLabel,
         request: &LaunchRequest,
         wish: Wish,
+        reservation: Reservation,
     ) -> Result<Attachment, Refusal> {
         let detail = serde_json::json!({
             "tile": label.tile, "net": label.env.net, "nesting": label.env.nesting,
@@ -228,12 +228,13 @@ impl Opener<'_> {
         let event = event_of(&label, Happened::SessionStarted, detail);
         let recorded = self.sessions.audit().record(event).await;
         recorded.map_err(ApiError::internal)?;
+        let mut launched = None;
         let started = async {
-            let launched = self.sessions.engine().launch(request).await?;
-            wait_until_running(&launched.connection).await?;
+            let connection = self.sessions.engine().launch(request).await?.connection;
+            wait_until_running(launched.insert(connection)).await?;
             let watcher = self.sessions.engine().connect(&request.plan.id).await?;
             attach_to_end(&watcher).await?;
-            Ok((launched.connection, watcher))
+            Ok(watcher)
         };
         let started = tokio::time::timeout(START, started)
             .await
@@ -244,9 +245,17 @@ impl Opener<'_> {
                     "the sandbox did not start in time; try again",
                 ))
             });
-        let (connection, watcher) = match started {
-            Ok(started) => started,
-            Err(error) => {
+        let (connection, watcher) = match (started, launched) {
+            (Ok(watcher), Some(connection)) => (connection, watcher),
+            // Launched is what has started.
+            (Ok(_), None) => return Err(ApiError::not_found("there is no sandbox").into()),
+            (Err(error), launched) => {
+                give_up(
+                    self.sessions.engine().clone(),
+                    &request.plan.id,
+                    launched,
+                    reservation,
+                );
                 let detail = serde_json::json!({
                     "error": error.code, "component": error.component,
                 });
@@ -255,6 +264,7 @@ impl Opener<'_> {
             }
         };
         let session = self.sessions.watch(label, watcher)?;
+        drop(reservation);
         tracing::info!(session = session.id(), "session opened");
         attach(&session, connection, wish).await
     }
@@ -289,6 +299,41 @@ impl Opener<'_> {
             Some(_) | None => Ok(()),
         }
     }
+}
+
+/// Ends a sandbox that was launched, or may be launched still, and that no session shows. It has
+/// its place until then.
+fn give_up(
+    engine: Engine,
+    id: &ContainerId,
+    launched: Option<KeeperConnection>,
+    reservation: Reservation,
+) {
+    let id = id.clone();
+    tokio::spawn(async move {
+        let connection = match launched {
+            Some(connection) => Ok(connection),
+            None => engine.connect(&id).await,
+        };
+        // Where there is no keeper, there is nothing to end.
+        if let Ok(connection) = connection {
+            let by = CancelledBy::Shutdown;
+            // A keeper that has gone has ended its sandbox.
+            let _gone = connection.send(&ToKeeper::Cancel { by }).await;
+            let ended = async {
+                while let Ok(event) = connection.recv().await {
+                    if matches!(event, KeeperEvent::Control(FromKeeper::Exited { .. }, _)) {
+                        let _gone = connection.send(&ToKeeper::Collected).await;
+                        return;
+                    }
+                }
+            };
+            if tokio::time::timeout(START, ended).await.is_err() {
+                tracing::error!(sandbox = %id, "a sandbox that was given up does not end");
+            }
+        }
+        drop(reservation);
+    });
 }
 
 async fn wait_until_running(connection: &KeeperConnection) -> Result<(), ApiError> {
