@@ -1,5 +1,5 @@
-//! Embeds the page in release builds. A debug build reads it from disk, so that it can be built
-//! without Node.
+//! Embeds the page. A release build needs it; a debug build without it can be made without Node,
+//! and says so where the page would be.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,15 @@ fn main() -> Result<(), String> {
     let generated = variable("OUT_DIR")?.join("page.rs");
     println!("cargo::rerun-if-changed={}", directory.display());
     let release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let source = if release {
+    let source = if directory.join("index.html").is_file() || release {
         embedded(&directory)?
     } else {
-        on_disk(&directory)?
+        // A file that is missing makes cargo look again at each build.
+        println!(
+            "cargo::rerun-if-changed={}",
+            directory.join("index.html").display()
+        );
+        without_page()
     };
     fs::write(&generated, source).map_err(|error| format!("cannot write the page's table: {error}"))
 }
@@ -24,14 +29,12 @@ fn variable(name: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("cargo has not set {name}"))
 }
 
-fn on_disk(directory: &Path) -> Result<String, String> {
-    let directory = utf8(directory)?;
-    Ok(format!(
-        "const DIRECTORY: &str = {directory:?};\n\
-         fn file(name: &str) -> Option<std::borrow::Cow<'static, [u8]>> {{\n\
-             std::fs::read(std::path::Path::new(DIRECTORY).join(name)).ok().map(Into::into)\n\
-         }}\n"
-    ))
+fn without_page() -> String {
+    "const BUILT: bool = false;\n\
+     const fn file(_name: &str) -> Option<&'static [u8]> {\n\
+         None\n\
+     }\n"
+    .to_owned()
 }
 
 fn utf8(path: &Path) -> Result<&str, String> {
@@ -56,7 +59,10 @@ fn embedded(directory: &Path) -> Result<String, String> {
         names.push(format!("assets/{name}"));
     }
     names.sort();
-    let mut source = format!("static FILES: [(&str, &[u8]); {}] = [\n", names.len());
+    let mut source = format!(
+        "const BUILT: bool = true;\nstatic FILES: [(&str, &[u8]); {}] = [\n",
+        names.len()
+    );
     for name in &names {
         let path = directory.join(name);
         println!("cargo::rerun-if-changed={}", path.display());
@@ -69,9 +75,8 @@ fn embedded(directory: &Path) -> Result<String, String> {
     }
     source.push_str(
         "];\n\
-         fn file(name: &str) -> Option<std::borrow::Cow<'static, [u8]>> {\n\
-             let (_, bytes) = FILES.iter().find(|(known, _)| *known == name)?;\n\
-             Some((*bytes).into())\n\
+         fn file(name: &str) -> Option<&'static [u8]> {\n\
+             FILES.iter().find(|(known, _)| *known == name).map(|(_, bytes)| *bytes)\n\
          }\n",
     );
     Ok(source)

@@ -1,4 +1,4 @@
-//! The page: embedded in release builds, read from disk in debug builds.
+//! The page, which is part of the program.
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -15,7 +15,7 @@ use super::App;
 use crate::auth::Secret;
 use crate::error::ApiError;
 
-// `FILES` in a release build, or `DIRECTORY` in a debug one.
+// `file`, and whether the page was there when the program was built: `BUILT`.
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
 const INDEX: &str = "index.html";
@@ -24,7 +24,7 @@ const NONCE: &str = "{{nonce}}";
 /// `GET /` and `GET /login`: the page, with a nonce of its own.
 pub(super) async fn index(State(_app): State<App>) -> Result<Response, ApiError> {
     let bytes = file(INDEX).ok_or_else(missing)?;
-    let text = std::str::from_utf8(&bytes).map_err(ApiError::internal)?;
+    let text = std::str::from_utf8(bytes).map_err(ApiError::internal)?;
     let nonce = Secret::random(16).map_err(ApiError::internal)?;
     let nonce = nonce.expose();
     let policy = format!(
@@ -55,7 +55,7 @@ pub(super) async fn asset(
         return Err(missing());
     };
     let bytes = file(&format!("assets/{name}")).ok_or_else(missing)?;
-    let tag = format!("\"{}\"", URL_SAFE_NO_PAD.encode(Sha256::digest(&bytes)));
+    let tag = format!("\"{}\"", URL_SAFE_NO_PAD.encode(Sha256::digest(bytes)));
     let known = headers
         .get(IF_NONE_MATCH)
         .is_some_and(|known| known.as_bytes() == tag.as_bytes());
@@ -80,6 +80,12 @@ pub(super) async fn asset(
 }
 
 fn missing() -> ApiError {
+    if !BUILT {
+        return ApiError::unavailable(
+            &"page",
+            "this program was built without the page: run `make build` and start it again",
+        );
+    }
     ApiError::not_found("there is no such page")
 }
 
