@@ -32,7 +32,8 @@ async fn start() -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let app = service.app.clone();
-    tokio::spawn(async move { app.run(listener, std::future::pending()).await });
+    let socket = service.socket();
+    tokio::spawn(async move { app.run(listener, socket, std::future::pending()).await });
     Running { service, port }
 }
 

@@ -2,18 +2,21 @@
 //! are for root and the service user.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::MetadataExt as _;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use casemate_sys::dir::Dir;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::{CliError, Invocation, output};
 use crate::auth::token;
 use crate::config::Config;
+use crate::http::socket_path;
+use crate::workspace::Workspace;
 
 /// How long the service may take for one answer.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -118,56 +121,42 @@ fn rows(list: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns whose sockets listen on a port, from the text of `/proc/net/tcp` (`proc_net(5)`).
-fn listeners(table: &str, port: u16) -> impl Iterator<Item = u32> {
-    const LISTEN: &str = "0A";
-    let port = format!(":{port:04X}");
-    table.lines().filter_map(move |line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        let (local, state) = (fields.next()?, fields.nth(1)?);
-        let uid = fields.nth(3)?.parse().ok()?;
-        (local.ends_with(&port) && state == LISTEN).then_some(uid)
-    })
-}
-
-/// The running service, with the right to ask it.
-struct Service {
+/// The running service, with the right to ask it. The owner token goes to the socket in the
+/// service's own directory and to no port: while the service is down, any user may listen there.
+pub(super) struct Service {
+    private: Dir,
     address: SocketAddr,
-    /// The service user.
-    owner: u32,
-    host: String,
     token: String,
 }
 
 impl Service {
-    fn of(config: &Config) -> Result<Self, CliError> {
-        let workspace = config.workspace.as_ref().ok_or_else(|| {
+    pub(super) fn of(config: &Config) -> Result<Self, CliError> {
+        let path = config.workspace.as_ref().ok_or_else(|| {
             CliError::Usage("name the service's workspace: --workspace DIR".to_owned())
         })?;
-        let secret = token::read(Path::new(workspace.as_str()))?;
-        let owner = std::fs::metadata(workspace.as_str())
-            .map_err(|error| CliError::Failed(format!("cannot look at the workspace: {error}")))?
-            .uid();
-        let mut address = config.listen;
-        if address.ip().is_unspecified() {
-            address.set_ip(match address.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
-        }
+        let secret = token::read(Path::new(path.as_str()))?;
         Ok(Self {
-            address,
-            owner,
-            host: config.listen.to_string(),
+            private: Workspace::open(path)?.private_dir()?,
+            address: config.listen,
             token: secret.expose().to_owned(),
         })
     }
 
     /// Sends one request and returns its JSON answer.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, CliError> {
-        self.check_listener()?;
+        self.ask_within(PATIENCE, method, path, body)
+    }
+
+    /// Sends one request that may take so long, and returns its JSON answer.
+    pub(super) fn ask_within(
+        &self,
+        patience: Duration,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, CliError> {
         let answer = self
-            .exchange(method, path, &body.to_string())
+            .exchange(patience, method, path, &body.to_string())
             .map_err(|source| CliError::NoService {
                 address: self.address,
                 source,
@@ -188,54 +177,25 @@ impl Service {
         })
     }
 
-    /// Refuses to give the owner token to somebody else's program: while the service is down, any
-    /// user may listen on its port.
-    fn check_listener(&self) -> Result<(), CliError> {
-        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            // A host without IPv6 has no second one.
-            let Ok(text) = std::fs::read_to_string(table) else {
-                continue;
-            };
-            if listeners(&text, self.address.port()).any(|uid| uid != 0 && uid != self.owner) {
-                return Err(CliError::Failed(format!(
-                    "another user's program listens on {}; the owner token was not sent",
-                    self.address
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn exchange(&self, method: &str, path: &str, body: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+    fn exchange(
+        &self,
+        patience: Duration,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(socket_path(&self.private))?;
+        stream.set_read_timeout(Some(patience))?;
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            self.host,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n\
+             {body}",
             self.token,
-            body.len(),
+            body.len()
         );
         stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_owner_of_a_listener_is_found() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        let own = rustix::process::geteuid().as_raw();
-        assert_eq!(listeners(&table, port).collect::<Vec<_>>(), [own]);
-        drop(listener);
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        assert_eq!(listeners(&table, port).count(), 0);
     }
 }

@@ -13,6 +13,7 @@ mod bundle;
 mod client;
 mod config;
 mod doctor;
+mod exec;
 mod failure;
 mod flags;
 mod output;
@@ -64,6 +65,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Run the service, until SIGTERM; started as root, it becomes the service user
     Serve,
+    /// Run a command in a sandbox of the running service
+    Exec(Box<exec::Arguments>),
     /// Print a link that logs a browser in, once, within 10 minutes
     Login,
     /// The terminals of the running service
@@ -106,6 +109,7 @@ impl Cli {
             Command::Bundle(command) => bundle::run(&invocation, command),
             Command::Doctor(arguments) => doctor::run(&invocation, &arguments),
             Command::Serve => serve::run(&invocation),
+            Command::Exec(arguments) => exec::run(&invocation, *arguments),
             Command::Login => client::login(&invocation),
             Command::Session(command) => client::session(&invocation, command),
             Command::Audit(command) => audit::run(&invocation, &command),

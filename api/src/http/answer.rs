@@ -1,5 +1,7 @@
 //! JSON answers, and bodies that are JSON.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
@@ -12,6 +14,8 @@ use crate::error::{ApiError, ErrorKind};
 
 /// Largest body, in bytes.
 pub(super) const MAX_BODY: usize = 1 << 20;
+/// How long a body may take.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// Returns a JSON answer.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
@@ -37,8 +41,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY)
+        let bytes = axum::body::to_bytes(request.into_body(), MAX_BODY);
+        let bytes = tokio::time::timeout(MAX_TIME, bytes)
             .await
+            .map_err(|_elapsed| ApiError::invalid("the body did not come in time"))?
             .map_err(|_too_large_or_gone| {
                 ApiError::new(
                     ErrorKind::TooLarge,

@@ -6,7 +6,7 @@ use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 
 use super::App;
-use crate::auth::{Principal, Secret};
+use crate::auth::{Principal, Secret, SecretDigest};
 use crate::error::ApiError;
 
 /// Name of the login cookie.
@@ -29,17 +29,32 @@ impl FromRequestParts<App> for Caller {
 /// Returns who calls; `None` without a valid credential. A bad bearer token is not made good by a
 /// cookie.
 pub(super) fn caller_of(headers: &HeaderMap, app: &App) -> Result<Option<Principal>, ApiError> {
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let token = value.to_str().ok().and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token)
-        });
-        return Ok(token.and_then(|token| app.auth().bearer(&Secret::new(token.to_owned()))));
+    if headers.contains_key(AUTHORIZATION) {
+        return Ok(bearer_of(headers, app));
     }
     match cookie_of(headers) {
         Some(cookie) => app.auth().cookie(&cookie).map_err(ApiError::internal),
         None => Ok(None),
     }
+}
+
+/// Returns whose bearer token it is.
+pub(super) fn bearer_of(headers: &HeaderMap, app: &App) -> Option<Principal> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return None;
+    }
+    app.auth().bearer(&Secret::new(token.to_owned()))
+}
+
+/// Returns the login of a caller who was found by [`caller_of`]; `None` where it was the owner
+/// token.
+pub(super) fn login_of(headers: &HeaderMap) -> Option<SecretDigest> {
+    if headers.contains_key(AUTHORIZATION) {
+        return None;
+    }
+    cookie_of(headers).map(|cookie| cookie.digest())
 }
 
 /// Returns the login cookie.

@@ -10,6 +10,7 @@ use axum::response::Response;
 use tracing::Instrument as _;
 
 use super::App;
+use super::connections::Door;
 use crate::error::{ApiError, ErrorKind};
 
 /// Policy of everything that is no page: nothing may be loaded, framed or run.
@@ -117,6 +118,7 @@ impl Gate {
         }
     }
 
+    /// Checks a request of the port.
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         self.check_host(request)?;
         let headers = request.headers();
@@ -128,11 +130,17 @@ impl Gate {
         if self.check_origin(headers)?.is_none() && !headers.contains_key(AUTHORIZATION) {
             return Err(foreign());
         }
-        if *request.method() == Method::POST {
-            check_content_type(headers)?;
-        }
-        Ok(())
+        check_content_type(request)
     }
+}
+
+/// Checks a request of the socket. No page reaches it, so that Host and Origin say nothing; the
+/// owner token is needed for every route.
+fn check_private(app: &App, request: &Request) -> Result<(), ApiError> {
+    if super::caller::bearer_of(request.headers(), app).is_none() {
+        return Err(ApiError::unauthenticated());
+    }
+    check_content_type(request)
 }
 
 fn foreign() -> ApiError {
@@ -143,8 +151,12 @@ fn foreign() -> ApiError {
     )
 }
 
-fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let kind = headers
+fn check_content_type(request: &Request) -> Result<(), ApiError> {
+    if *request.method() != Method::POST {
+        return Ok(());
+    }
+    let kind = request
+        .headers()
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok())
         .and_then(|kind| kind.split(';').next())
@@ -169,7 +181,11 @@ pub(super) async fn layer(State(app): State<App>, request: Request, next: Next) 
     // The path of an unknown route is the client's text; only known ones are logged.
     let route = super::route_of(request.uri().path());
     let span = tracing::info_span!("http.request", %method, route, request_id);
-    let mut response = match app.gate().check(&request) {
+    let checked = match request.extensions().get() {
+        Some(Door::Socket) => check_private(&app, &request),
+        Some(Door::Port) | None => app.gate().check(&request),
+    };
+    let mut response = match checked {
         Ok(()) => next.run(request).instrument(span.clone()).await,
         Err(error) => axum::response::IntoResponse::into_response(error),
     };
@@ -198,6 +214,7 @@ fn log(error: &ApiError) {
     match error.kind {
         ErrorKind::Internal => {
             tracing::error!(code = error.code, error = error.chain(), "request failed");
+            tracing::debug!(detail = error.detail(), "why it failed");
         }
         ErrorKind::Unavailable => {
             tracing::warn!(

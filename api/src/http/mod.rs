@@ -1,6 +1,5 @@
 //! The HTTP and WebSocket surface, and the life of the service.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +8,13 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use casemate_engine::Engine;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 mod adopt;
 mod answer;
 mod caller;
+mod connections;
 mod exec;
 mod gate;
 mod health;
@@ -27,6 +28,8 @@ mod term;
 
 use answer::{JsonBody, ok};
 use caller::Caller;
+pub(crate) use connections::socket_path;
+use connections::{Door, Entrance};
 pub(crate) use exec::{start_run, wait_or_cancel};
 pub use gate::{Gate, GateError};
 pub use places::{Base, Places};
@@ -38,8 +41,8 @@ use crate::auth::Auth;
 use crate::error::ApiError;
 use crate::exec::Runs;
 use crate::shell::wire::ShellRequest;
-use crate::switch::is_on;
 use crate::term::Sessions;
+use crate::workspace::{Workspace, WorkspaceError};
 
 /// The terminal's route.
 pub(crate) const TERM_ROUTE: &str = "/ws/term";
@@ -147,28 +150,39 @@ impl App {
             .with_state(self.clone())
     }
 
-    /// Takes up what an earlier service left, serves until `stop` is done, then closes the
-    /// listener and gives requests a moment to end. Sessions and runs live on.
+    /// Listens in the service's own directory in the workspace, which [`App::run`] then serves: the
+    /// door of the commands of this program, whose owner token goes to no port.
+    pub fn listen_privately(workspace: &Workspace) -> Result<UnixListener, PrivateSocketError> {
+        let private = workspace.private_dir()?;
+        connections::listen_privately(&private).map_err(PrivateSocketError::Listen)
+    }
+
+    /// Serves until `stop` is done, then closes the listeners and gives requests a moment to end.
+    /// Sessions and runs live on.
     pub async fn run(
         &self,
-        listener: tokio::net::TcpListener,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> std::io::Result<()> {
-        let app = self.clone();
-        let signal = async move {
-            stop.await;
-            app.shared.stop.send_replace(true);
+        port: TcpListener,
+        socket: UnixListener,
+        stop: impl Future<Output = ()> + Send,
+    ) {
+        let door = |door: Door| {
+            let router = self.router().layer(axum::Extension(door));
+            Entrance::new(router, self.stopping())
         };
-        let mut stopping = self.stopping();
-        let server = axum::serve(NoDelay(listener), self.router()).with_graceful_shutdown(signal);
+        let served = async {
+            tokio::join!(
+                door(Door::Port).serve_port(port),
+                door(Door::Socket).serve_socket(socket),
+            );
+        };
         let deadline = async {
-            // The sender lives in `self`.
-            is_on(&mut stopping).await;
+            stop.await;
+            self.shared.stop.send_replace(true);
             tokio::time::sleep(Duration::from_secs(5)).await;
         };
         tokio::select! {
-            served = server.into_future() => served,
-            () = deadline => Ok(()),
+            () = served => {}
+            () = deadline => {}
         }
     }
 
@@ -178,24 +192,15 @@ impl App {
     }
 }
 
-/// A listener whose connections send at once.
-struct NoDelay(tokio::net::TcpListener);
-
-impl axum::serve::Listener for NoDelay {
-    type Io = tokio::net::TcpStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (stream, address) = axum::serve::Listener::accept(&mut self.0).await;
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(error = %error, "a connection keeps its delay");
-        }
-        (stream, address)
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
+/// There is no socket for the commands of this program.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateSocketError {
+    /// The service's own directory.
+    #[error(transparent)]
+    Directory(#[from] WorkspaceError),
+    /// The socket.
+    #[error("cannot listen in the service's directory in the workspace")]
+    Listen(#[source] std::io::Error),
 }
 
 /// `POST /shell/run`.

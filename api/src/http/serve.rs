@@ -6,10 +6,10 @@ use std::process::Child;
 use std::sync::Arc;
 
 use casemate_engine::{Engine, EngineError, SpawnerMode, SpawnerProcess};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{App, Gate, GateError, Places, PrivilegeError, ServiceUser};
+use super::{App, Gate, GateError, Places, PrivateSocketError, PrivilegeError, ServiceUser};
 use crate::audit::{Audit, AuditError};
 use crate::auth::{Auth, AuthError};
 use crate::config::{Config, IdsError};
@@ -37,6 +37,12 @@ pub enum ServeError {
         /// The service user.
         uid: u32,
     },
+    /// Host users reach the workspace.
+    #[error(
+        "other users of this host can enter the workspace, where a sandbox can leave programs that \
+         run as the service user; close it or a directory above it: chmod 0700"
+    )]
+    Reachable,
     /// The allow-lists.
     #[error(transparent)]
     Gate(#[from] GateError),
@@ -64,6 +70,9 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// The socket for the commands of this program.
+    #[error(transparent)]
+    Socket(#[from] PrivateSocketError),
     /// Sandboxes of an earlier service.
     #[error("cannot list the living sandboxes")]
     Adopt(#[source] ApiError),
@@ -98,12 +107,19 @@ pub fn serve(config: &Config) -> Result<(), ServeError> {
         &config.allowed_origins,
     )?;
     let engine = config.engine(SpawnerMode::Shared, Some(workspace.clone()))?;
-    let owner = Workspace::open(&workspace)?.service();
+    let opened = Workspace::open(&workspace)?;
+    let owner = opened.service();
     if owner != user.uid {
         return Err(ServeError::Owner {
             owner,
             uid: user.uid,
         });
+    }
+    if !opened
+        .is_closed()
+        .map_err(failed("look at the workspace"))?
+    {
+        return Err(ServeError::Reachable);
     }
     let ids = engine.ids;
     let spawner = SpawnerProcess::start(&engine)?;
@@ -120,13 +136,13 @@ pub fn serve(config: &Config) -> Result<(), ServeError> {
         let workspace = Arc::new(Workspace::open(&workspace)?);
         let store = Arc::new(Store::open(&workspace)?);
         let directory = Path::new(workspace.path().as_str());
-        make_private(&directory.join(".xbin"))?;
+        let socket = App::listen_privately(&workspace)?;
         let auth = Auth::open(directory, Arc::clone(&store))?;
         let audit = Audit::open(directory)?;
         let places = Places::new(config, Arc::clone(&workspace), store, ids);
         let app = App::new(gate, auth, audit, engine, places);
         app.adopt().await.map_err(ServeError::Adopt)?;
-        listen(config, &app).await
+        listen(config, &app, socket).await
     });
     // Requests that are still under way end with their threads; their sandboxes live on.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
@@ -134,7 +150,7 @@ pub fn serve(config: &Config) -> Result<(), ServeError> {
     result
 }
 
-async fn listen(config: &Config, app: &App) -> Result<(), ServeError> {
+async fn listen(config: &Config, app: &App, socket: UnixListener) -> Result<(), ServeError> {
     let address = config.listen;
     let listener = TcpListener::bind(address)
         .await
@@ -148,20 +164,9 @@ async fn listen(config: &Config, app: &App) -> Result<(), ServeError> {
             _ = interrupt.recv() => {}
         }
     };
-    app.run(listener, stop).await.map_err(failed("serve"))?;
+    app.run(listener, socket, stop).await;
     tracing::info!("service stopped; sessions live on");
     Ok(())
-}
-
-fn make_private(path: &Path) -> Result<(), ServeError> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(failed("make the service's directory in the workspace")(
-            error,
-        )),
-    }
 }
 
 /// The spawner exits when its socket closes; a child that is waited for leaves nothing behind.

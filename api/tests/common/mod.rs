@@ -71,6 +71,13 @@ impl TestService {
         self.directory.path().join("workspace")
     }
 
+    /// Listens in the service's own directory, as the program does.
+    #[allow(dead_code, reason = "not every test has a running service")]
+    pub(crate) fn socket(&self) -> tokio::net::UnixListener {
+        let path = HostPath::parse(self.workspace().to_str().unwrap()).unwrap();
+        App::listen_privately(&Workspace::open(&path).unwrap()).unwrap()
+    }
+
     /// Every line of the audit log.
     pub(crate) fn audit(&self) -> Vec<serde_json::Value> {
         let mut lines = Vec::new();
