@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use super::failure::chain;
 use super::{CliError, Invocation, output, run as command_run, sandbox};
-use crate::workspace::{IdKind, Payload, ProcessRequest, RunId, process_plan};
+use crate::config::Config;
+use crate::workspace::{IdKind, Payload, ProcessRequest, RunId, Workspace, process_plan};
 
 mod leftovers;
 mod peers;
@@ -74,6 +75,7 @@ pub(super) fn run(invocation: &Invocation, arguments: &Arguments) -> Result<Exit
         }
         Err(error) => checks.push(Check::new("ids", false, &chain(&error))),
     }
+    checks.extend(workspace(&invocation.config));
     checks.extend(peers::report());
     let missing = checks.iter().any(|check| check.state == State::Missing);
     if arguments.json {
@@ -82,6 +84,19 @@ pub(super) fn run(invocation: &Invocation, arguments: &Arguments) -> Result<Exit
         output::write(&text(&checks))?;
     }
     Ok(ExitCode::from(if missing { 69 } else { 0 }))
+}
+
+/// Looks at the workspace of the service, where one is configured.
+fn workspace(config: &Config) -> Option<Check> {
+    let path = config.workspace.as_ref()?;
+    let fix = "other users can enter it; close it or a directory above it: chmod 0700";
+    Some(match Workspace::open(path) {
+        Ok(workspace) => match workspace.is_closed() {
+            Ok(closed) => Check::new("workspace", closed, fix),
+            Err(error) => Check::new("workspace", false, &error.to_string()),
+        },
+        Err(error) => Check::new("workspace", false, &chain(&error)),
+    })
 }
 
 fn text(checks: &[Check]) -> String {

@@ -35,7 +35,7 @@ impl<'a> Service<'a> {
     pub fn start(world: &'a World) -> Result<Self> {
         let workspace = world.path("service");
         for (name, mode) in [
-            ("", 0o755),
+            ("", 0o700),
             ("apps", 0o755),
             ("homes", 0o755),
             ("data", 0o700),
