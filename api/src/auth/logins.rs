@@ -1,10 +1,12 @@
 //! Logins of browsers: what a cookie stands for. Only digests are kept.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use casemate_bundles::UserId;
 use rusqlite::{OptionalExtension as _, params};
+use tokio::sync::watch;
 
 use super::secret::{Secret, SecretDigest};
 use crate::store::{Store, StoreError};
@@ -13,6 +15,8 @@ use crate::store::{Store, StoreError};
 pub(super) const IDLE: Duration = Duration::from_hours(12);
 /// Longest life of a login.
 pub const ABSOLUTE: Duration = Duration::from_hours(30 * 24);
+/// How often a login is looked at whose socket is open.
+const LOOK: Duration = Duration::from_mins(10);
 /// How exactly the last request is remembered.
 const GRAIN: Duration = Duration::from_mins(1);
 
@@ -32,15 +36,37 @@ pub enum LoginsError {
 }
 
 /// Logins, kept in the workspace's database.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Logins {
     store: Arc<Store>,
+    /// Changes when a login has been ended.
+    ended: watch::Sender<()>,
 }
 
 impl Logins {
     /// Takes up the database.
-    pub(super) const fn new(store: Arc<Store>) -> Self {
-        Self { store }
+    pub(super) fn new(store: Arc<Store>) -> Self {
+        Self {
+            store,
+            ended: watch::channel(()).0,
+        }
+    }
+
+    /// Returns how long a login goes on without a request; `None` where it has ended.
+    fn left_at(&self, digest: &SecretDigest, now: i64) -> Result<Option<Duration>, LoginsError> {
+        let until: Option<i64> = self.store.transaction("watch a login", |transaction| {
+            transaction
+                .prepare_cached(
+                    "SELECT min(created_s + ?2, seen_s + ?3) FROM logins WHERE digest = ?1",
+                )?
+                .query_row(
+                    params![digest.as_bytes(), as_seconds(ABSOLUTE), as_seconds(IDLE)],
+                    |row| row.get(0),
+                )
+                .optional()
+        })?;
+        let left = until.and_then(|until| u64::try_from(until - now).ok());
+        Ok(left.filter(|left| *left > 0).map(Duration::from_secs))
     }
 
     /// Starts a login and returns its cookie's value.
@@ -104,7 +130,60 @@ impl Logins {
                 params![secret.digest().as_bytes()],
             )
         })?;
+        self.ended.send_replace(());
         Ok(())
+    }
+}
+
+/// Watches the login that a socket was opened with.
+#[derive(Debug)]
+pub struct LoginWatch {
+    logins: Logins,
+    digest: SecretDigest,
+    ended: watch::Receiver<()>,
+    used: Arc<AtomicBool>,
+}
+
+impl LoginWatch {
+    pub(super) fn new(logins: &Logins, digest: SecretDigest) -> Self {
+        Self {
+            ended: logins.ended.subscribe(),
+            logins: logins.clone(),
+            digest,
+            used: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Returns what the socket sets when it is used, which counts as a request.
+    pub fn used(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.used)
+    }
+
+    /// Waits until the login has ended or expired. A database that cannot be asked ends it too.
+    pub async fn wait(mut self) {
+        loop {
+            match self.left() {
+                Ok(Some(left)) => {
+                    tokio::select! {
+                        changed = self.ended.changed() => if changed.is_err() { return },
+                        () = tokio::time::sleep(left.min(LOOK)) => {}
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::error!(error = %error, "a login cannot be watched");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn left(&self) -> Result<Option<Duration>, LoginsError> {
+        let now = seconds();
+        if self.used.swap(false, Ordering::Relaxed) {
+            self.logins.find_at(&self.digest, now)?;
+        }
+        self.logins.left_at(&self.digest, now)
     }
 }
 
@@ -145,6 +224,12 @@ mod tests {
             assert_eq!(find(at), Some(user.clone()));
         }
         assert_eq!(find(at + 36_000), None, "older than 30 days");
+        let left = |at| logins.left_at(&digest, at).unwrap();
+        assert_eq!(
+            left(now + as_seconds(ABSOLUTE) - 1),
+            Some(Duration::from_secs(1))
+        );
+        assert_eq!(left(now + as_seconds(ABSOLUTE)), None);
 
         let secret = logins.start(&user).unwrap();
         assert_eq!(logins.find(&secret).unwrap(), Some(user));
@@ -153,5 +238,30 @@ mod tests {
         let stored = std::fs::read(directory.path().join("data/casemate.db")).unwrap();
         let text = secret.expose().as_bytes();
         assert!(!stored.windows(text.len()).any(|window| window == text));
+    }
+
+    #[tokio::test]
+    async fn a_logout_ends_what_was_opened_with_the_login() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(directory.path(), Some(64_000), Some(64_000)).unwrap();
+        let path = HostPath::parse(directory.path().to_str().unwrap()).unwrap();
+        let store = Store::open(&Workspace::open(&path).unwrap()).unwrap();
+        let logins = Logins::new(Arc::new(store));
+        let user = UserId::parse("owner").unwrap();
+        let (one, other) = (logins.start(&user).unwrap(), logins.start(&user).unwrap());
+        let second = Duration::from_secs(1);
+        let mut watch = Box::pin(LoginWatch::new(&logins, one.digest()).wait());
+        let mut kept = Box::pin(LoginWatch::new(&logins, other.digest()).wait());
+        tokio::time::timeout(second / 10, &mut watch)
+            .await
+            .unwrap_err();
+        logins.end(&one).unwrap();
+        tokio::time::timeout(second, watch).await.unwrap();
+        tokio::time::timeout(second / 10, &mut kept)
+            .await
+            .unwrap_err();
+        // A ticket that was minted before and used after opens nothing that lasts.
+        let late = LoginWatch::new(&logins, one.digest()).wait();
+        tokio::time::timeout(second, late).await.unwrap();
     }
 }

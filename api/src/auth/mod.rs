@@ -14,7 +14,7 @@ pub mod token;
 
 pub use grant::{Granted, Opening, OpeningRequest, Principal};
 use logins::Logins;
-pub use logins::{ABSOLUTE as LOGIN_LIFETIME, LoginsError};
+pub use logins::{ABSOLUTE as LOGIN_LIFETIME, LoginWatch, LoginsError};
 use once::OnceTable;
 pub use secret::{Secret, SecretDigest};
 pub use token::TokenError;
@@ -53,6 +53,9 @@ pub struct TicketScope {
     pub target: TicketTarget,
     /// The Origin of the page that asked for it; `None` for a program.
     pub origin: Option<String>,
+    /// The login that asked for it, with which everything ends that the ticket opens; `None` for
+    /// the owner token.
+    pub login: Option<SecretDigest>,
 }
 
 /// The session or tile of a ticket.
@@ -150,9 +153,13 @@ impl Auth {
         ticket: &Secret,
         route: &str,
         origin: Option<&str>,
-    ) -> Option<(Principal, TicketTarget)> {
+    ) -> Option<(Principal, TicketScope)> {
         let (principal, scope) = self.tickets.redeem(ticket)?;
-        (scope.route == route && scope.origin.as_deref() == origin)
-            .then_some((principal, scope.target))
+        (scope.route == route && scope.origin.as_deref() == origin).then_some((principal, scope))
+    }
+
+    /// Watches a login.
+    pub fn watch_login(&self, login: SecretDigest) -> LoginWatch {
+        LoginWatch::new(&self.logins, login)
     }
 }

@@ -12,13 +12,15 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::answer::{JsonBody, json, ok};
-use super::caller::{COOKIE_NAME, Caller, cookie_of};
+use super::caller::{COOKIE_NAME, Caller, cookie_of, login_of};
 use super::gate::origin_of;
 use super::{App, TERM_ROUTE};
 use crate::audit::{AuditId, Decision, Event, Happened};
 use crate::auth::{LOGIN_LIFETIME, LoginsError, Principal, Secret, TicketScope, TicketTarget};
 use crate::error::{ApiError, ErrorKind};
 
+/// Longest name of a session that is kept with a ticket, in bytes.
+const LONGEST_SESSION: usize = 64;
 /// Logins that may fail in one second. More are refused without a record: who has no credential
 /// must not fill the audit log or its queue, without which nothing is started.
 static FAILURES: Semaphore = Semaphore::const_new(16);
@@ -182,6 +184,9 @@ pub(super) async fn mint_ticket(
         (Some(tile), None) => TicketTarget::Tile(
             TileId::parse(tile).map_err(|error| ApiError::invalid(error.to_string()))?,
         ),
+        (None, Some(session)) if session.len() > LONGEST_SESSION => {
+            return Err(ApiError::invalid("session: longer than any session's name"));
+        }
         (None, Some(session)) => TicketTarget::Session(session),
         (Some(_), Some(_)) | (None, None) => {
             return Err(ApiError::invalid("name a tile or a session, and not both"));
@@ -191,6 +196,7 @@ pub(super) async fn mint_ticket(
         route: request.route,
         target,
         origin: origin_of(&headers).map(str::to_owned),
+        login: login_of(&headers),
     };
     let minted: Result<_, LoginsError> = app.auth().mint_ticket(&principal, scope);
     let (ticket, lifetime) = minted.map_err(ApiError::internal)?;

@@ -7,10 +7,10 @@ use axum::http::HeaderMap;
 use axum::http::header::SEC_WEBSOCKET_PROTOCOL;
 use axum::response::Response;
 
-use super::caller::caller_of;
+use super::caller::{caller_of, login_of};
 use super::gate::origin_of;
 use super::{App, TERM_ROUTE};
-use crate::auth::{Principal, Secret, TicketTarget};
+use crate::auth::{Principal, Secret, SecretDigest, TicketTarget};
 use crate::error::ApiError;
 use crate::term::TermSocket;
 use crate::term::control::SUBPROTOCOL;
@@ -24,7 +24,11 @@ pub(super) async fn upgrade(
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
-    let (principal, ticket) = credential(&app, &headers)?;
+    let Credential {
+        principal,
+        ticket,
+        login,
+    } = credential(&app, &headers)?;
     let upgrade = upgrade.map_err(|error| ApiError::invalid(error.body_text()))?;
     if !protocols(&headers).any(|protocol| protocol == SUBPROTOCOL) {
         return Err(ApiError::invalid(format!(
@@ -36,6 +40,7 @@ pub(super) async fn upgrade(
         places: app.places().clone(),
         principal,
         ticket,
+        login: login.map(|login| app.auth().watch_login(login)),
         stopping: app.stopping(),
     };
     Ok(upgrade
@@ -56,25 +61,35 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .map(str::trim)
 }
 
+/// Who opens a socket.
+struct Credential {
+    principal: Principal,
+    /// What the ticket opens, where there was one.
+    ticket: Option<TicketTarget>,
+    /// The login with which the socket ends.
+    login: Option<SecretDigest>,
+}
+
 /// Returns who calls, by ticket, bearer token or cookie. A ticket that is offered has to be good,
 /// and is used up.
-fn credential(
-    app: &App,
-    headers: &HeaderMap,
-) -> Result<(Principal, Option<TicketTarget>), ApiError> {
+fn credential(app: &App, headers: &HeaderMap) -> Result<Credential, ApiError> {
     let ticket = protocols(headers).find_map(|item| item.strip_prefix("ticket."));
     if let Some(ticket) = ticket {
-        return app
+        let ticket = Secret::new(ticket.to_owned());
+        let redeemed = app
             .auth()
-            .redeem_ticket(
-                &Secret::new(ticket.to_owned()),
-                TERM_ROUTE,
-                origin_of(headers),
-            )
-            .map(|(principal, target)| (principal, Some(target)))
-            .ok_or_else(ApiError::unauthenticated);
+            .redeem_ticket(&ticket, TERM_ROUTE, origin_of(headers));
+        let (principal, scope) = redeemed.ok_or_else(ApiError::unauthenticated)?;
+        return Ok(Credential {
+            principal,
+            ticket: Some(scope.target),
+            login: scope.login,
+        });
     }
-    caller_of(headers, app)?
-        .map(|principal| (principal, None))
-        .ok_or_else(ApiError::unauthenticated)
+    let principal = caller_of(headers, app)?.ok_or_else(ApiError::unauthenticated)?;
+    Ok(Credential {
+        principal,
+        ticket: None,
+        login: login_of(headers),
+    })
 }

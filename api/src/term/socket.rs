@@ -1,13 +1,16 @@
 //! One WebSocket of `casemate.term.v1`, from hello to close.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use casemate_engine::{ConnectionError, KeeperEvent};
 use casemate_protocol::FromKeeper;
-use futures_util::{Sink as _, StreamExt as _};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, Sink as _, StreamExt as _};
 use tokio::sync::watch;
 
 use super::code::TermCode;
@@ -15,7 +18,7 @@ use super::control::{Attach, ClientMessage, Mode, ServerMessage, VERSION};
 use super::open::{Attachment, Opener, Refusal, Wish};
 use super::relay::{Relay, ToSend, size};
 use super::session::{Presence, Sessions, Types};
-use crate::auth::{Principal, TicketTarget};
+use crate::auth::{LoginWatch, Principal, TicketTarget};
 use crate::error::{ApiError, ErrorKind};
 use crate::http::Places;
 use crate::switch::is_on;
@@ -34,6 +37,8 @@ pub(crate) struct TermSocket {
     pub(crate) places: Places,
     pub(crate) principal: Principal,
     pub(crate) ticket: Option<TicketTarget>,
+    /// The login with which the socket ends; `None` for the owner token.
+    pub(crate) login: Option<LoginWatch>,
     /// Becomes true when the service stops.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -48,9 +53,12 @@ impl TermSocket {
                 } else {
                     Types::No
                 });
-                Patch::new(socket, attachment, mode, self.stopping)
-                    .run()
-                    .await;
+                let mut patch = Patch::new(socket, attachment, mode, self.stopping);
+                if let Some(login) = self.login {
+                    patch.used = login.used();
+                    patch.login = login.wait().boxed();
+                }
+                patch.run().await;
             }
             Ok(None) => {}
             Err(refusal) => say_refusal(&mut socket, &refusal).await,
@@ -161,6 +169,7 @@ async fn say_refusal(socket: &mut WebSocket, refusal: &Refusal) {
     let message = if refusal.error.kind == ErrorKind::Internal {
         let id = uuid::Uuid::now_v7();
         tracing::error!(id = %id, error = refusal.error.chain(), "a terminal could not be served");
+        tracing::debug!(id = %id, detail = refusal.error.detail(), "why it was not served");
         format!("the service failed; its log has the cause under {id}")
     } else {
         tracing::info!(code = ?refusal.code, reason = refusal.error.code, "a terminal was refused");
@@ -205,6 +214,8 @@ enum Next {
     Late,
     /// The service stops.
     Stop,
+    /// The login has ended.
+    LoggedOut,
 }
 
 /// Whether a line goes on.
@@ -223,6 +234,10 @@ struct Patch {
     attachment: Attachment,
     presence: watch::Receiver<Presence>,
     stopping: watch::Receiver<bool>,
+    /// Is done when the login has ended.
+    login: BoxFuture<'static, ()>,
+    /// Is set when the client has sent something.
+    used: Arc<AtomicBool>,
     ping: tokio::time::Interval,
     unanswered: u32,
     /// Whether the keeper's connection is open.
@@ -249,6 +264,8 @@ impl Patch {
             attachment,
             presence,
             stopping,
+            login: std::future::pending().boxed(),
+            used: Arc::new(AtomicBool::new(false)),
             ping,
             unanswered: 0,
             hears: true,
@@ -289,6 +306,8 @@ impl Patch {
         let open = !self.relay.is_closing();
         tokio::select! {
             biased;
+            // First, so that no amount of output holds it up.
+            () = &mut self.login, if open => Next::LoggedOut,
             io = poll_socket(&mut self.socket, &mut self.relay, &mut self.dirty) => Next::Socket(io),
             event = self.attachment.connection.recv(), if hears => Next::Keeper(event),
             Ok(()) = self.presence.changed() => Next::Presence,
@@ -304,6 +323,9 @@ impl Patch {
             Next::Socket(Io::Gone) => return Line::Ends,
             Next::Socket(Io::Received(message)) => {
                 self.unanswered = 0;
+                if matches!(message, Message::Text(_) | Message::Binary(_)) {
+                    self.used.store(true, Ordering::Relaxed);
+                }
                 return on_message(&mut self.relay, message);
             }
             Next::Keeper(Ok(event)) => self.on_event(event),
@@ -328,6 +350,10 @@ impl Patch {
             Next::Late => self.relay.refuse(
                 TermCode::TooSlow,
                 "output was not taken for 60 s; the session lives on",
+            ),
+            Next::LoggedOut => self.relay.refuse(
+                TermCode::Unauthenticated,
+                "the login has ended; the session lives on",
             ),
             Next::Stop => self
                 .relay
