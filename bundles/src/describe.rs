@@ -73,7 +73,7 @@ impl fmt::Display for Verdict {
 ///
 /// Where its seccomp program cannot be read.
 pub fn describe_guard(plan: &GuardPlan) -> Result<GuardSummary, ProgramError> {
-    let program = bpf::parse(&plan.seccomp)?;
+    let program = bpf::parse(&plan.seccomp.program)?;
     let mut calls = Vec::with_capacity(syscalls::NAMES.len());
     for (number, name) in (0..).zip(syscalls::NAMES) {
         let Some(name) = name else { continue };

@@ -19,6 +19,7 @@ mod path;
 mod plan;
 mod refusal;
 mod syscalls;
+mod text;
 mod verify;
 
 pub use argv::{Argv, ArgvError, Environment, EnvironmentError, MAX_ARG_BYTES, MAX_TOTAL_BYTES};

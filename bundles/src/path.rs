@@ -25,7 +25,7 @@ pub enum PathError {
 }
 
 /// Looks at whole paths first, which a processor does many bytes at a time; few need a closer look.
-fn check(path: &str) -> Result<(), PathError> {
+pub(crate) fn check(path: &str) -> Result<(), PathError> {
     let bytes = path.as_bytes();
     if bytes.len() > MAX_PATH_BYTES {
         return Err(PathError::TooLong(bytes.len()));
@@ -52,6 +52,19 @@ fn check(path: &str) -> Result<(), PathError> {
         return Err(PathError::NotNormalised(path.to_owned()));
     }
     Ok(())
+}
+
+/// Returns what of a path lies below another: empty where they are equal.
+pub(crate) fn below<'a>(path: &'a str, other: &str) -> Option<&'a str> {
+    if other == "/" {
+        return Some(path.trim_start_matches('/'));
+    }
+    let rest = path.strip_prefix(other)?;
+    if rest.is_empty() {
+        Some("")
+    } else {
+        rest.strip_prefix('/')
+    }
 }
 
 macro_rules! absolute_path {
@@ -106,11 +119,7 @@ macro_rules! absolute_path {
 
             /// Returns what of `self` lies below `other`: empty where they are equal.
             pub fn below(&self, other: &Self) -> Option<&str> {
-                if other.0 == "/" {
-                    return Some(self.0.trim_start_matches('/'));
-                }
-                let rest = self.0.strip_prefix(other.0.as_str())?;
-                if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+                below(&self.0, &other.0)
             }
 
             /// Returns the directory that holds `self`; `None` for `/`.

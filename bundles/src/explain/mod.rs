@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::view::{Facts, View};
+use crate::text::{PathText, Text};
 use crate::{HostPath, SandboxPath, StagePlan};
 
 /// What a path resolves to.
@@ -118,18 +119,21 @@ pub enum ExplainError {
     Stage(#[source] serde_json::Error),
 }
 
+/// `stage.json` as it is judged.
+pub(crate) type StageText<'a> = StagePlan<PathText<'a>, PathText<'a>>;
+
 /// One mount of `config.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OciMount {
-    pub(crate) destination: SandboxPath,
-    pub(crate) options: Vec<String>,
-    pub(crate) source: String,
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "'de: 'a"))]
+pub(crate) struct OciMount<'a> {
+    pub(crate) destination: PathText<'a>,
+    pub(crate) options: Vec<Text<'a>>,
+    pub(crate) source: Text<'a>,
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    pub(crate) kind: Text<'a>,
 }
 
-impl OciMount {
+impl OciMount<'_> {
     /// Whether the mount is read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.options
@@ -140,25 +144,27 @@ impl OciMount {
 
 /// The part of `config.json` that decides the view.
 #[derive(Debug, Deserialize)]
-struct Config {
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Config<'a> {
     #[serde(default)]
-    annotations: std::collections::BTreeMap<String, String>,
-    linux: Linux,
-    mounts: Vec<OciMount>,
-    process: Process,
+    annotations: std::collections::BTreeMap<Text<'a>, Text<'a>>,
+    linux: Linux<'a>,
+    mounts: Vec<OciMount<'a>>,
+    process: Process<'a>,
     root: Root,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Linux {
-    masked_paths: Vec<String>,
-    readonly_paths: Vec<String>,
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
+struct Linux<'a> {
+    masked_paths: Vec<Text<'a>>,
+    readonly_paths: Vec<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Process {
-    env: Vec<String>,
+#[serde(bound(deserialize = "'de: 'a"))]
+struct Process<'a> {
+    env: Vec<Text<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -172,8 +178,8 @@ pub fn explain(
     stage: &[u8],
     path: &SandboxPath,
 ) -> Result<Resolution, ExplainError> {
-    let config: Config = serde_json::from_slice(config).map_err(ExplainError::Config)?;
-    let stage: StagePlan = serde_json::from_slice(stage).map_err(ExplainError::Stage)?;
+    let config: Config<'_> = serde_json::from_slice(config).map_err(ExplainError::Config)?;
+    let stage: StageText<'_> = serde_json::from_slice(stage).map_err(ExplainError::Stage)?;
     let workspace = config
         .process
         .env
@@ -188,8 +194,9 @@ pub fn explain(
             workspace,
             tile: config
                 .annotations
-                .get("io.casemate.tile")
-                .map(String::as_str),
+                .iter()
+                .find(|(key, _value)| **key == "io.casemate.tile")
+                .map(|(_key, value)| &**value),
         },
         &stage,
     );

@@ -1,16 +1,17 @@
 //! The view that the mounts of a bundle make, indexed for questions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
-use super::{Access, OciMount, Resolution, ViewRule};
-use crate::{HostPath, ProjectionKind, SandboxPath, StagePlan, StageStep};
+use super::{Access, OciMount, Resolution, StageText, ViewRule};
+use crate::text::Text;
+use crate::{HostPath, ProjectionKind, SandboxPath, StageStep, path};
 
 /// What decides a view.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
-    pub(crate) mounts: &'a [OciMount],
-    pub(crate) masked: &'a [String],
-    pub(crate) read_only: &'a [String],
+    pub(crate) mounts: &'a [OciMount<'a>],
+    pub(crate) masked: &'a [Text<'a>],
+    pub(crate) read_only: &'a [Text<'a>],
     pub(crate) read_only_root: bool,
     pub(crate) workspace: Option<&'a str>,
     pub(crate) tile: Option<&'a str>,
@@ -19,7 +20,7 @@ pub(crate) struct Facts<'a> {
 /// A clone that the stage plan puts below the stage.
 #[derive(Debug, Clone, Copy)]
 struct Clone<'a> {
-    source: &'a HostPath,
+    source: &'a str,
     kind: ProjectionKind,
 }
 
@@ -27,25 +28,38 @@ struct Clone<'a> {
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     facts: Facts<'a>,
-    by_destination: BTreeMap<&'a str, usize>,
-    clones: BTreeMap<&'a str, Clone<'a>>,
-    made: BTreeSet<&'a str>,
-    lower: Option<&'a HostPath>,
+    by_destination: HashMap<&'a str, usize>,
+    clones: HashMap<&'a str, Clone<'a>>,
+    made: HashSet<&'a str>,
+    lower: Option<&'a str>,
+}
+
+/// What decides a path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Decision<'a> {
+    /// The deciding mount; none for the root.
+    pub(crate) mount: Option<&'a OciMount<'a>>,
+    /// The rule.
+    pub(crate) rule: ViewRule,
+    /// A path on the host and what of the path asked for lies below it.
+    source: Option<(&'a str, &'a str)>,
+    /// What the mount allows.
+    pub(crate) access: Access,
 }
 
 impl<'a> View<'a> {
     /// Indexes a view.
-    pub(crate) fn new(facts: &Facts<'a>, stage: &'a StagePlan) -> Self {
+    pub(crate) fn new(facts: &Facts<'a>, stage: &'a StageText<'a>) -> Self {
+        let count = facts.mounts.len();
         let mut view = Self {
             facts: *facts,
-            by_destination: BTreeMap::new(),
-            clones: BTreeMap::new(),
-            made: BTreeSet::new(),
+            by_destination: HashMap::with_capacity(count),
+            clones: HashMap::with_capacity(count),
+            made: HashSet::with_capacity(2 * count),
             lower: None,
         };
         for (index, mount) in facts.mounts.iter().enumerate() {
-            view.by_destination
-                .insert(mount.destination.as_str(), index);
+            view.by_destination.insert(&mount.destination, index);
         }
         for step in &stage.steps {
             match step {
@@ -53,7 +67,7 @@ impl<'a> View<'a> {
                 | StageStep::File { path, .. }
                 | StageStep::Fifo { path, .. }
                 | StageStep::Device { path, .. } => {
-                    view.made.insert(path.as_str());
+                    view.made.insert(path);
                 }
                 StageStep::Bind {
                     source,
@@ -65,7 +79,7 @@ impl<'a> View<'a> {
                         source,
                         kind: *kind,
                     };
-                    view.clones.insert(target.as_str(), clone);
+                    view.clones.insert(target, clone);
                 }
                 StageStep::Overlay { lower, .. } => view.lower = Some(lower),
                 StageStep::Tmpfs { .. } | StageStep::Target { .. } => {}
@@ -76,27 +90,50 @@ impl<'a> View<'a> {
 
     /// Says what a path resolves to.
     pub(crate) fn resolve(&self, path: &SandboxPath) -> Resolution {
+        let found = self.decide(path.as_str());
+        let parse = |(source, below): (&str, &str)| {
+            // A source that is no path is none.
+            let source = HostPath::parse(source).ok()?;
+            if below.is_empty() {
+                return Some(source);
+            }
+            source.join(below).ok()
+        };
+        Resolution {
+            path: path.clone(),
+            rule: found.rule,
+            mount: found
+                .mount
+                // The path itself lies there, so the destination is a path, too.
+                .and_then(|mount| SandboxPath::parse(&*mount.destination).ok())
+                .unwrap_or_else(SandboxPath::root),
+            source: found.source.and_then(parse),
+            access: found.access,
+        }
+    }
+
+    /// Says what decides a path.
+    pub(crate) fn decide<'p>(&'p self, path: &'p str) -> Decision<'p> {
         let Some(mount) = self.mount(path) else {
             return self.base(path);
         };
-        let below = path.below(&mount.destination).unwrap_or_default();
-        let (rule, source, access) = match mount.kind.as_str() {
+        let below = path::below(path, &mount.destination).unwrap_or_default();
+        let (rule, source, access) = match &*mount.kind {
             "bind" => self.bind(mount, path, below),
             "tmpfs" => Self::memory(mount, path, below),
             _ => self.kernel(mount, path),
         };
-        Resolution {
-            path: path.clone(),
+        Decision {
+            mount: Some(mount),
             rule,
-            mount: mount.destination.clone(),
             source,
             access,
         }
     }
 
     /// The mount that was made last of those at or above the path: it covers the others.
-    fn mount(&self, path: &SandboxPath) -> Option<&'a OciMount> {
-        let mut above = path.as_str();
+    fn mount(&self, path: &str) -> Option<&'a OciMount<'a>> {
+        let mut above = path;
         let mut last: Option<usize> = None;
         loop {
             last = last.max(self.by_destination.get(above).copied());
@@ -109,14 +146,13 @@ impl<'a> View<'a> {
         self.facts.mounts.get(last?)
     }
 
-    fn base(&self, path: &SandboxPath) -> Resolution {
-        Resolution {
-            path: path.clone(),
+    fn base<'p>(&'p self, path: &'p str) -> Decision<'p> {
+        Decision {
+            mount: None,
             rule: ViewRule::Base,
-            mount: SandboxPath::root(),
             source: self
                 .lower
-                .and_then(|lower| below(lower, path.as_str().trim_start_matches('/'))),
+                .map(|lower| (lower, path.trim_start_matches('/'))),
             access: if self.facts.read_only_root {
                 Access::ReadOnly
             } else {
@@ -125,7 +161,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn kernel(&self, mount: &OciMount, path: &SandboxPath) -> Answer {
+    fn kernel<'p>(&self, mount: &OciMount<'_>, path: &str) -> Answer<'p> {
         if covers(self.facts.masked, path) {
             return (ViewRule::Masked, None, Access::ReadOnly);
         }
@@ -137,9 +173,9 @@ impl<'a> View<'a> {
         (ViewRule::Kernel, None, access)
     }
 
-    fn memory(mount: &OciMount, path: &SandboxPath, below: &str) -> Answer {
-        let rule = match mount.destination.as_str() {
-            "/dev" if path.as_str() == "/dev" => ViewRule::Kernel,
+    fn memory<'p>(mount: &OciMount<'_>, path: &str, below: &str) -> Answer<'p> {
+        let rule = match &*mount.destination {
+            "/dev" if path == "/dev" => ViewRule::Kernel,
             "/dev" => ViewRule::Device,
             "/run/casemate" => ViewRule::Init,
             "/dev/shm" | "/tmp" => ViewRule::Scratch,
@@ -159,62 +195,61 @@ impl<'a> View<'a> {
         (rule, None, access)
     }
 
-    fn bind(&self, mount: &OciMount, path: &SandboxPath, below_mount: &str) -> Answer {
+    fn bind<'p>(&'p self, mount: &'p OciMount<'p>, path: &str, below: &'p str) -> Answer<'p> {
         let access = if mount.is_read_only() {
             Access::ReadOnly
         } else {
             Access::ReadWrite
         };
-        if let Some(clone) = self.clones.get(mount.source.as_str()) {
-            let rule = self.tree_rule(&mount.destination, clone.kind, access);
-            return match (clone.kind, below_mount) {
-                (ProjectionKind::File, below) if !below.is_empty() => (rule, None, Access::Absent),
-                (ProjectionKind::File | ProjectionKind::Directory, _) => {
-                    (rule, below(clone.source, below_mount), access)
+        let destination = &*mount.destination;
+        if let Some(clone) = self.clones.get(&*mount.source) {
+            let rule = self.tree_rule(destination, clone.kind, access);
+            return match clone.kind {
+                ProjectionKind::File if !below.is_empty() => (rule, None, Access::Absent),
+                ProjectionKind::File | ProjectionKind::Directory => {
+                    (rule, Some((clone.source, below)), access)
                 }
             };
         }
-        let host = HostPath::parse(mount.source.clone())
-            .ok()
-            .and_then(|source| below(&source, below_mount));
-        let exists = host
-            .as_ref()
-            .is_some_and(|host| self.made.contains(host.as_str()));
-        let destination = mount.destination.as_str();
+        let host = (&*mount.source, below);
         if self.facts.workspace == Some(destination) {
-            let access = if exists { access } else { Access::Absent };
-            return (ViewRule::Skeleton, host.filter(|_| exists), access);
+            return if self.is_made(host) {
+                (ViewRule::Skeleton, Some(host), access)
+            } else {
+                (ViewRule::Skeleton, None, Access::Absent)
+            };
         }
         match destination {
             "/sys" => {
-                let access = if below_mount.is_empty() {
+                let access = if below.is_empty() {
                     access
                 } else {
                     Access::Absent
                 };
                 (ViewRule::Kernel, None, access)
             }
-            "/output" => (ViewRule::Output, host, access),
-            _ if path.as_str().starts_with("/dev/") => (ViewRule::Device, host, access),
-            _ if path.as_str().starts_with("/run/casemate/") => (ViewRule::Init, host, access),
-            _ => (ViewRule::Foreign, host, access),
+            "/output" => (ViewRule::Output, Some(host), access),
+            _ if path.starts_with("/dev/") => (ViewRule::Device, Some(host), access),
+            _ if path.starts_with("/run/casemate/") => (ViewRule::Init, Some(host), access),
+            _ => (ViewRule::Foreign, Some(host), access),
         }
     }
 
-    fn tree_rule(
-        &self,
-        destination: &SandboxPath,
-        kind: ProjectionKind,
-        access: Access,
-    ) -> ViewRule {
+    fn is_made(&self, (source, below): (&str, &str)) -> bool {
+        if below.is_empty() {
+            return self.made.contains(source);
+        }
+        self.made.contains(format!("{source}/{below}").as_str())
+    }
+
+    fn tree_rule(&self, destination: &str, kind: ProjectionKind, access: Access) -> ViewRule {
         let Some(workspace) = self.facts.workspace else {
-            return match destination.components().next() {
+            return match destination.split('/').nth(1) {
                 Some("workspace" | "input" | "runtime") => ViewRule::Projection,
                 _ => ViewRule::Foreign,
             };
         };
         let Some(below) = destination
-            .as_str()
             .strip_prefix(workspace)
             .and_then(|rest| rest.strip_prefix('/'))
         else {
@@ -235,19 +270,9 @@ impl<'a> View<'a> {
     }
 }
 
-type Answer = (ViewRule, Option<HostPath>, Access);
+type Answer<'p> = (ViewRule, Option<(&'p str, &'p str)>, Access);
 
-fn below(path: &HostPath, relative: &str) -> Option<HostPath> {
-    if relative.is_empty() {
-        return Some(path.clone());
-    }
-    path.join(relative).ok()
-}
-
-fn covers(list: &[String], path: &SandboxPath) -> bool {
-    list.iter().any(|covered| {
-        path.as_str()
-            .strip_prefix(covered.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
+fn covers(list: &[Text<'_>], path: &str) -> bool {
+    list.iter()
+        .any(|covered| path::below(path, covered).is_some())
 }

@@ -1,7 +1,5 @@
 //! Classic BPF as a guard plan writes it, read and run.
 
-use casemate_guard_plan::Seccomp;
-
 /// Longest program that the kernel takes (`BPF_MAXINSNS`).
 const MAX_INSTRUCTIONS: usize = 4096;
 
@@ -53,14 +51,16 @@ pub(crate) struct Instruction {
 }
 
 /// Reads a program.
-pub(crate) fn parse(seccomp: &Seccomp) -> Result<Vec<Instruction>, ProgramError> {
-    let program = &seccomp.program;
+pub(crate) fn parse<T: AsRef<str>>(program: &[T]) -> Result<Vec<Instruction>, ProgramError> {
     if program.is_empty() || program.len() > MAX_INSTRUCTIONS {
         return Err(ProgramError::Length(program.len()));
     }
     program
         .iter()
-        .map(|text| instruction(text).ok_or_else(|| ProgramError::Instruction(text.clone())))
+        .map(|text| {
+            let text = text.as_ref();
+            instruction(text).ok_or_else(|| ProgramError::Instruction(text.to_owned()))
+        })
         .collect()
 }
 

@@ -1,10 +1,12 @@
 //! The guard plan: what the payload is left with.
 
-use casemate_guard_plan::{GuardPlan, GuardTier};
+use casemate_guard_plan::GuardTier;
 
+use super::document::Guard;
 use super::facts::{Class, Facts};
 use super::rule::{Rule, Violation, require};
 use super::{landlock, program};
+use crate::text::Text;
 
 /// Capabilities by number in `capability.h`, 0…40.
 const BY_NUMBER: [&str; 41] = [
@@ -56,7 +58,7 @@ const BY_NUMBER: [&str; 41] = [
 const RESTRICTED: u64 =
     1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 18 | 1 << 27 | 1 << 31;
 
-pub(super) fn check(plan: &GuardPlan, facts: &Facts<'_>) -> Result<(), Violation> {
+pub(super) fn check(plan: &Guard<'_>, facts: &Facts<'_>) -> Result<(), Violation> {
     let tier = match facts.class {
         Class::AdminNesting => GuardTier::AdminNesting,
         Class::Admin => GuardTier::Admin,
@@ -92,7 +94,7 @@ pub(super) fn check(plan: &GuardPlan, facts: &Facts<'_>) -> Result<(), Violation
     program::check(&plan.seccomp, facts)
 }
 
-fn capabilities(found: &[String], class: Class) -> Result<(), Violation> {
+fn capabilities(found: &[Text<'_>], class: Class) -> Result<(), Violation> {
     let bits = match class {
         Class::AdminNesting | Class::Admin => (1 << BY_NUMBER.len()) - 1,
         Class::Restricted => RESTRICTED,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::document::{Config, Cpu, DeviceRule, IdMapping, Linux, Memory, Pids, Seccomp};
 use super::facts::{Class, Facts};
 use super::rule::{Rule, Violation, broken, require};
+use crate::text::Text;
 use crate::{Digest, LimitSupport};
 
 /// Kernel files that must not be seen, the union of what podman and moby mask (E-57).
@@ -63,7 +64,11 @@ const OUTER: [&str; 25] = [
     "userfaultfd",
 ];
 
-pub(super) fn check(config: &Config, facts: &Facts<'_>, guard: &Digest) -> Result<(), Violation> {
+pub(super) fn check(
+    config: &Config<'_>,
+    facts: &Facts<'_>,
+    guard: &Digest,
+) -> Result<(), Violation> {
     require(config.oci_version == "1.0.2", Rule::OciVersion, || {
         format!("ociVersion is {:?}", config.oci_version)
     })?;
@@ -97,7 +102,7 @@ pub(super) fn check(config: &Config, facts: &Facts<'_>, guard: &Digest) -> Resul
     outer(&linux.seccomp)
 }
 
-fn root(config: &Config, facts: &Facts<'_>) -> Result<(), Violation> {
+fn root(config: &Config<'_>, facts: &Facts<'_>) -> Result<(), Violation> {
     let sealed = matches!(facts.class, Class::Process);
     require(
         config.root.path == "rootfs" && config.root.readonly == sealed,
@@ -107,7 +112,7 @@ fn root(config: &Config, facts: &Facts<'_>) -> Result<(), Violation> {
 }
 
 fn annotations(
-    found: &BTreeMap<String, String>,
+    found: &BTreeMap<Text<'_>, Text<'_>>,
     facts: &Facts<'_>,
     guard: &Digest,
 ) -> Result<(), Violation> {
@@ -128,9 +133,7 @@ fn annotations(
     if let Some(view) = facts.workspace {
         expected.push(("io.casemate.tile", view.own.id.as_str()));
     }
-    let found = found
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()));
+    let found = found.iter().map(|(key, value)| (&**key, &**value));
     require(found.eq(expected), Rule::Annotations, || {
         "they do not describe the plan and the guard plan".to_owned()
     })
@@ -172,22 +175,19 @@ fn id_map(found: &[IdMapping], facts: &Facts<'_>) -> Result<(), Violation> {
     )
 }
 
-fn namespaces(linux: &Linux, facts: &Facts<'_>) -> Result<(), Violation> {
+fn namespaces(linux: &Linux<'_>, facts: &Facts<'_>) -> Result<(), Violation> {
     let mut expected = vec!["cgroup", "ipc", "mount"];
     if !facts.host_network {
         expected.push("network");
     }
     expected.extend(["pid", "user", "uts"]);
-    let found = linux
-        .namespaces
-        .iter()
-        .map(|namespace| namespace.kind.as_str());
+    let found = linux.namespaces.iter().map(|namespace| &*namespace.kind);
     require(found.eq(expected), Rule::Namespaces, || {
         format!("the list is {:?}", linux.namespaces)
     })
 }
 
-fn resources(linux: &Linux, facts: &Facts<'_>) -> Result<(), Violation> {
+fn resources(linux: &Linux<'_>, facts: &Facts<'_>) -> Result<(), Violation> {
     let limits = match facts.host.limits {
         LimitSupport::V1 | LimitSupport::V2 => facts.limits,
         LimitSupport::Missing => None,
@@ -212,7 +212,7 @@ fn resources(linux: &Linux, facts: &Facts<'_>) -> Result<(), Violation> {
 }
 
 /// Everything is denied, then the standard nodes and an administrator's own are allowed.
-fn devices(found: &[DeviceRule], facts: &Facts<'_>) -> Result<(), Violation> {
+fn devices(found: &[DeviceRule<'_>], facts: &Facts<'_>) -> Result<(), Violation> {
     let mut expected = vec![
         (1, Some(3)),
         (1, Some(5)),
@@ -256,13 +256,13 @@ fn devices(found: &[DeviceRule], facts: &Facts<'_>) -> Result<(), Violation> {
     })
 }
 
-fn outer(seccomp: &Seccomp) -> Result<(), Violation> {
+fn outer(seccomp: &Seccomp<'_>) -> Result<(), Violation> {
     let shape = seccomp.default_action == "SCMP_ACT_ALLOW"
         && seccomp.architectures == ["SCMP_ARCH_X86_64", "SCMP_ARCH_X32"];
     let [rule] = seccomp.syscalls.as_slice() else {
         return Err(broken(Rule::OuterSeccomp, "it is not one rule"));
     };
-    let mut names: Vec<&str> = rule.names.iter().map(String::as_str).collect();
+    let mut names: Vec<&str> = rule.names.iter().map(|name| &**name).collect();
     names.sort_unstable();
     require(
         shape && rule.action == "SCMP_ACT_ERRNO" && rule.errno_ret == 38 && names == OUTER,

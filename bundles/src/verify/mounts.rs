@@ -1,7 +1,8 @@
 //! `mounts` of `config.json`: the allow-list view, resolved through the clones of the stage plan
 //! to what is on the host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 use super::facts::Facts;
 use super::rule::{Rule, Violation, broken, require};
@@ -11,44 +12,104 @@ use crate::{IdMapLine, LimitSupport, ProjectionKind, Slice};
 
 /// What is expected at a target.
 #[derive(Debug)]
-struct Expected {
+struct Expected<'a> {
     kind: &'static str,
-    source: Source,
-    options: Vec<String>,
+    source: Source<'a>,
+    /// Options, joined by commas.
+    options: Cow<'static, str>,
 }
 
 /// Where a mount comes from.
 #[derive(Debug)]
-enum Source {
+enum Source<'a> {
     /// A name or path as it is written.
-    Plain(String),
+    Plain(Cow<'a, str>),
     /// A clone of a tree of the host.
-    Clone {
-        host: String,
-        kind: ProjectionKind,
-        id_map: Vec<IdMapLine>,
-        writable: bool,
-    },
+    Clone(Tree<'a>),
 }
 
-type Table = BTreeMap<String, Expected>;
+/// A tree or file of the host.
+#[derive(Debug)]
+struct Tree<'a> {
+    /// Where on the host; `None` for where it is in the sandbox.
+    host: Option<&'a str>,
+    kind: ProjectionKind,
+    id_map: IdMap,
+    writable: bool,
+}
+
+/// How the ids of a tree are seen.
+#[derive(Debug)]
+enum IdMap {
+    AsIs,
+    /// One id, as the sandbox's root.
+    Single(u32),
+    /// The service as the sandbox's root, all of a slice but its root as itself.
+    Owned(u32, Slice),
+}
+
+impl IdMap {
+    fn is(&self, found: &[IdMapLine], facts: &Facts<'_>) -> bool {
+        let kernel = facts.placement.ids.first();
+        let root = |disk| IdMapLine {
+            disk,
+            kernel,
+            count: 1,
+        };
+        match self {
+            Self::AsIs => found.is_empty(),
+            Self::Single(disk) => found == [root(*disk)],
+            Self::Owned(service, slice) => {
+                let others = IdMapLine {
+                    disk: slice.first() + 1,
+                    kernel: kernel + 1,
+                    count: 65_535,
+                };
+                found == [root(*service), others]
+            }
+        }
+    }
+}
+
+/// By target; what lies in the workspace, by its path there.
+type Table<'a> = HashMap<Cow<'a, str>, Expected<'a>>;
 
 pub(super) fn check(
-    mounts: &[OciMount],
+    mounts: &[OciMount<'_>],
     clones: &Clones<'_>,
     facts: &Facts<'_>,
 ) -> Result<(), Violation> {
-    order(mounts)?;
     let mut expected = table(facts);
-    let mut used = BTreeSet::new();
+    let mut used = vec![false; clones.len()];
     for mount in mounts {
-        let Some(entry) = expected.remove(mount.destination.as_str()) else {
+        let target = &*mount.destination;
+        let inside = facts.workspace.and_then(|view| {
+            let below = target.strip_prefix(view.root.as_str())?;
+            below.strip_prefix('/')
+        });
+        let Some(entry) = expected.remove(inside.unwrap_or(target)) else {
             return Err(broken(
                 Rule::MountTarget,
-                format!("nothing is planned at {}", mount.destination),
+                format!("nothing, or nothing more, is planned at {target}"),
             ));
         };
-        one(mount, &entry, clones, &mut used)?;
+        one(mount, &entry)?;
+        if let Source::Clone(tree) = &entry.source {
+            let Some((clone, used)) = clones
+                .find(&mount.source)
+                .and_then(|(index, clone)| Some((clone, used.get_mut(index)?)))
+            else {
+                return Err(broken(
+                    Rule::MountSource,
+                    format!("{target} does not come from a clone below the stage"),
+                ));
+            };
+            require(!*used, Rule::MountSource, || {
+                format!("the clone of {target} is mounted twice")
+            })?;
+            *used = true;
+            clone_is(clone, tree, target, facts)?;
+        }
     }
     if let Some(target) = expected.keys().next() {
         return Err(broken(
@@ -56,110 +117,68 @@ pub(super) fn check(
             format!("nothing is mounted at {target}"),
         ));
     }
-    require(used.len() == clones.len(), Rule::StageSource, || {
+    require(used.iter().all(|used| *used), Rule::StageSource, || {
         "a clone below the stage is not mounted".to_owned()
     })
 }
 
-/// Each target once, and no mount before one of its ancestors, which would cover it.
-fn order(mounts: &[OciMount]) -> Result<(), Violation> {
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    for mount in mounts.iter().rev() {
-        let target = mount.destination.as_str();
-        require(!seen.contains(target), Rule::MountTarget, || {
-            format!("{target} is mounted twice")
-        })?;
-        require(target != "/", Rule::MountTarget, || {
-            "the root is mounted over".to_owned()
-        })?;
-        seen.insert(target);
-    }
-    let mut later: BTreeSet<&str> = seen;
-    for mount in mounts {
-        later.remove(mount.destination.as_str());
-        let mut above = mount.destination.as_str();
-        while let Some((parent, _name)) = above.rsplit_once('/')
-            && !parent.is_empty()
-        {
-            require(!later.contains(parent), Rule::MountOrder, || {
-                format!("{} is mounted before {parent}", mount.destination)
-            })?;
-            above = parent;
-        }
-    }
-    Ok(())
-}
-
-fn one<'a>(
-    mount: &'a OciMount,
-    expected: &Expected,
-    clones: &Clones<'_>,
-    used: &mut BTreeSet<&'a str>,
-) -> Result<(), Violation> {
+fn one(mount: &OciMount<'_>, expected: &Expected<'_>) -> Result<(), Violation> {
     let target = &mount.destination;
     require(mount.kind == expected.kind, Rule::MountType, || {
         format!("{target} is {:?}", mount.kind)
     })?;
-    let propagates = mount.options.iter().any(|option| {
-        ["shared", "slave", "unbindable"]
-            .iter()
-            .any(|word| option.trim_start_matches('r') == *word)
-    });
-    require(!propagates, Rule::Propagation, || {
-        format!("{target} has a propagation of its own")
-    })?;
-    require(mount.options == expected.options, Rule::MountFlag, || {
-        format!(
-            "{target} has {:?}, not {:?}",
-            mount.options, expected.options
-        )
-    })?;
+    let same = mount.options.iter().map(|option| &**option);
+    if !same.eq(expected.options.split(',')) {
+        let propagates = mount.options.iter().any(|option| {
+            matches!(
+                option.trim_start_matches('r'),
+                "shared" | "slave" | "unbindable"
+            )
+        });
+        return Err(if propagates {
+            broken(
+                Rule::Propagation,
+                format!("{target} has a propagation of its own"),
+            )
+        } else {
+            broken(
+                Rule::MountFlag,
+                format!("{target} has {:?}, not {}", mount.options, expected.options),
+            )
+        });
+    }
     match &expected.source {
-        Source::Plain(source) => require(mount.source == *source, Rule::MountSource, || {
+        Source::Plain(source) => require(mount.source == **source, Rule::MountSource, || {
             format!("{target} comes from somewhere else than planned")
         }),
-        Source::Clone {
-            host,
-            kind,
-            id_map,
-            writable,
-        } => {
-            let Some(clone) = clones.get(mount.source.as_str()) else {
-                return Err(broken(
-                    Rule::MountSource,
-                    format!("{target} does not come from a clone below the stage"),
-                ));
-            };
-            require(used.insert(&mount.source), Rule::MountSource, || {
-                format!("the clone of {target} is mounted twice")
-            })?;
-            clone_is(clone, (host, *kind), id_map, *writable, target.as_str())
-        }
+        Source::Clone(_) => Ok(()),
     }
 }
 
 fn clone_is(
     clone: &CloneOf<'_>,
-    (host, kind): (&str, ProjectionKind),
-    id_map: &[IdMapLine],
-    writable: bool,
+    tree: &Tree<'_>,
     target: &str,
+    facts: &Facts<'_>,
 ) -> Result<(), Violation> {
     require(
-        clone.source.as_str() == host && clone.kind == kind,
+        clone.source == tree.host.unwrap_or(target) && clone.kind == tree.kind,
         Rule::StageSource,
         || format!("the clone for {target} is of something else"),
     )?;
-    require(clone.id_map == id_map, Rule::StageIdMap, || {
-        format!("the clone for {target} has the map {:?}", clone.id_map)
-    })?;
-    require(clone.read_only != writable, Rule::WritableSet, || {
+    require(
+        tree.id_map.is(clone.id_map, facts),
+        Rule::StageIdMap,
+        || format!("the clone for {target} has the map {:?}", clone.id_map),
+    )?;
+    require(clone.read_only != tree.writable, Rule::WritableSet, || {
         format!("the clone for {target} has read_only {}", clone.read_only)
     })
 }
 
-fn table(facts: &Facts<'_>) -> Table {
-    let mut table = Table::new();
+fn table<'a>(facts: &Facts<'a>) -> Table<'a> {
+    let trees = facts.workspace.map_or(0, |view| view.readable.len());
+    let mut table = Table::with_capacity(32 + trees);
     kernel(facts, &mut table);
     init(facts, &mut table);
     workspace(facts, &mut table);
@@ -167,24 +186,24 @@ fn table(facts: &Facts<'_>) -> Table {
     table
 }
 
-fn put(
-    table: &mut Table,
-    target: impl Into<String>,
+fn put<'a>(
+    table: &mut Table<'a>,
+    target: &'a str,
     kind: &'static str,
-    source: impl Into<String>,
-    options: &str,
+    source: impl Into<Cow<'a, str>>,
+    options: impl Into<Cow<'static, str>>,
 ) {
     table.insert(
         target.into(),
         Expected {
             kind,
             source: Source::Plain(source.into()),
-            options: options.split(',').map(str::to_owned).collect(),
+            options: options.into(),
         },
     );
 }
 
-fn kernel(facts: &Facts<'_>, table: &mut Table) {
+fn kernel(facts: &Facts<'_>, table: &mut Table<'_>) {
     put(table, "/proc", "proc", "proc", "nosuid,nodev,noexec");
     put(
         table,
@@ -209,7 +228,7 @@ fn kernel(facts: &Facts<'_>, table: &mut Table) {
         "/dev/shm",
         "tmpfs",
         "tmpfs",
-        &format!("nosuid,nodev,noexec,mode=1777,size={size}"),
+        format!("nosuid,nodev,noexec,mode=1777,size={size}"),
     );
     put(
         table,
@@ -249,7 +268,7 @@ fn kernel(facts: &Facts<'_>, table: &mut Table) {
     }
 }
 
-fn init(facts: &Facts<'_>, table: &mut Table) {
+fn init<'a>(facts: &Facts<'a>, table: &mut Table<'a>) {
     put(
         table,
         "/run/casemate",
@@ -281,87 +300,70 @@ fn init(facts: &Facts<'_>, table: &mut Table) {
 }
 
 /// A tree of the host at a target.
-fn tree(
-    table: &mut Table,
-    target: String,
-    (host, kind): (String, ProjectionKind),
-    id_map: Vec<IdMapLine>,
-    writable: bool,
-) {
-    let options = match (kind, writable) {
-        (ProjectionKind::Directory, true) => ["rbind", "rw", "nosuid", "nodev"],
-        (ProjectionKind::Directory, false) => ["rbind", "rro", "nosuid", "nodev"],
-        (ProjectionKind::File, true) => ["bind", "rw", "nosuid", "nodev"],
-        (ProjectionKind::File, false) => ["bind", "ro", "nosuid", "nodev"],
+fn tree<'a>(table: &mut Table<'a>, target: impl Into<Cow<'a, str>>, tree: Tree<'a>) {
+    let options = match (tree.kind, tree.writable) {
+        (ProjectionKind::Directory, true) => "rbind,rw,nosuid,nodev",
+        (ProjectionKind::Directory, false) => "rbind,rro,nosuid,nodev",
+        (ProjectionKind::File, true) => "bind,rw,nosuid,nodev",
+        (ProjectionKind::File, false) => "bind,ro,nosuid,nodev",
     };
     table.insert(
-        target,
+        target.into(),
         Expected {
             kind: "bind",
-            source: Source::Clone {
-                host,
-                kind,
-                id_map,
-                writable,
-            },
-            options: options.map(str::to_owned).to_vec(),
+            source: Source::Clone(tree),
+            options: options.into(),
         },
     );
 }
 
-fn workspace(facts: &Facts<'_>, table: &mut Table) {
+fn workspace<'a>(facts: &Facts<'a>, table: &mut Table<'a>) {
     let Some(view) = facts.workspace else {
         return;
     };
-    let root = view.root.as_str();
     put(
         table,
-        root,
+        view.root.as_str(),
         "bind",
         facts.staged("view"),
         "rbind,rro,nosuid,nodev,noexec",
     );
-    let service = IdMapLine {
-        disk: view.service,
-        kernel: facts.placement.ids.first(),
-        count: 1,
-    };
-    let of = |slice: Slice| {
-        let others = IdMapLine {
-            disk: slice.first() + 1,
-            kernel: facts.placement.ids.first() + 1,
-            count: 65_535,
-        };
-        vec![service, others]
-    };
-    let mut directory = |below: String, slice: Slice, writable: bool| {
-        let path = format!("{root}/{below}");
-        let what = (path.clone(), ProjectionKind::Directory);
-        tree(table, path, what, of(slice), writable);
+    let directory = |slice: Slice, writable: bool| Tree {
+        host: None,
+        kind: ProjectionKind::Directory,
+        id_map: IdMap::Owned(view.service, slice),
+        writable,
     };
     for tile in &view.readable {
-        directory(tile.id.to_string(), tile.slice, false);
+        tree(table, tile.id.as_str(), directory(tile.slice, false));
     }
-    directory(
-        view.own.id.to_string(),
-        view.own.slice,
-        facts.tile_writable(),
-    );
+    let own = directory(view.own.slice, facts.tile_writable());
+    tree(table, view.own.id.as_str(), own);
     if let Some(home) = &view.home {
-        directory(format!("homes/{}", home.id), home.slice, true);
+        let path = format!("homes/{}", home.id);
+        tree(table, path, directory(home.slice, true));
     }
     for file in &view.root_files {
-        let path = format!("{root}/{file}");
-        let what = (path.clone(), ProjectionKind::File);
-        tree(table, path, what, vec![service], false);
+        let what = Tree {
+            host: None,
+            kind: ProjectionKind::File,
+            id_map: IdMap::Single(view.service),
+            writable: false,
+        };
+        tree(table, file.as_str(), what);
     }
     for extra in &view.extra_ro {
-        let what = (extra.to_string(), ProjectionKind::Directory);
-        tree(table, extra.to_string(), what, Vec::new(), false);
+        let what = Tree {
+            host: None,
+            kind: ProjectionKind::Directory,
+            id_map: IdMap::AsIs,
+            writable: false,
+        };
+        tree(table, extra.as_str(), what);
     }
 }
 
-fn run(facts: &Facts<'_>, table: &mut Table) {
+fn run<'a>(facts: &Facts<'a>, table: &mut Table<'a>) {
     let Some(run) = facts.run else {
         return;
     };
@@ -370,7 +372,7 @@ fn run(facts: &Facts<'_>, table: &mut Table) {
         "/tmp",
         "tmpfs",
         "tmpfs",
-        &format!("nosuid,nodev,mode=1777,size={}", run.scratch_bytes),
+        format!("nosuid,nodev,mode=1777,size={}", run.scratch_bytes),
     );
     if run.output {
         let changes = match &facts.placement.upper {
@@ -386,18 +388,12 @@ fn run(facts: &Facts<'_>, table: &mut Table) {
         );
     }
     for projection in &run.projections {
-        let owner = IdMapLine {
-            disk: projection.owner,
-            kernel: facts.placement.ids.first(),
-            count: 1,
+        let what = Tree {
+            host: Some(projection.source.as_str()),
+            kind: projection.kind,
+            id_map: IdMap::Single(projection.owner),
+            writable: false,
         };
-        let what = (projection.source.to_string(), projection.kind);
-        tree(
-            table,
-            projection.target.to_string(),
-            what,
-            vec![owner],
-            false,
-        );
+        tree(table, projection.target.as_str(), what);
     }
 }

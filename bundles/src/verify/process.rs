@@ -6,6 +6,7 @@ use super::document::{Process, Rlimit};
 use super::facts::Facts;
 use super::rule::{Rule, Violation, require};
 use crate::Stdio;
+use crate::text::Text;
 
 const INIT: &str = "/run/casemate/init";
 
@@ -18,9 +19,9 @@ const INIT_SET: [&str; 5] = [
     "CAP_SYS_ADMIN",
 ];
 
-pub(super) fn check(process: &Process, facts: &Facts<'_>) -> Result<(), Violation> {
+pub(super) fn check(process: &Process<'_>, facts: &Facts<'_>) -> Result<(), Violation> {
     let (init, argv) = match process.args.split_first() {
-        Some((init, argv)) => (init.as_str(), argv),
+        Some((init, argv)) => (&**init, argv),
         None => ("", [].as_slice()),
     };
     require(init == INIT, Rule::InitArgument, || {
@@ -52,7 +53,7 @@ pub(super) fn check(process: &Process, facts: &Facts<'_>) -> Result<(), Violatio
     environment(&process.env, facts)
 }
 
-fn capabilities(process: &Process) -> Result<(), Violation> {
+fn capabilities(process: &Process<'_>) -> Result<(), Violation> {
     let sets = &process.capabilities;
     for (rule, set, expected) in [
         (
@@ -71,7 +72,7 @@ fn capabilities(process: &Process) -> Result<(), Violation> {
 }
 
 /// No core file, and never more open files than the engine itself may have.
-fn rlimits(limits: &[Rlimit], nofile: u64) -> Result<(), Violation> {
+fn rlimits(limits: &[Rlimit<'_>], nofile: u64) -> Result<(), Violation> {
     let hard = nofile.min(65_536);
     let expected = [
         ("RLIMIT_CORE", 0, 0),
@@ -79,13 +80,13 @@ fn rlimits(limits: &[Rlimit], nofile: u64) -> Result<(), Violation> {
     ];
     let found = limits
         .iter()
-        .map(|limit| (limit.kind.as_str(), limit.soft, limit.hard));
+        .map(|limit| (&*limit.kind, limit.soft, limit.hard));
     require(found.eq(expected), Rule::Rlimits, || {
         format!("expected {expected:?} (type, soft, hard)")
     })
 }
 
-fn environment(lines: &[String], facts: &Facts<'_>) -> Result<(), Violation> {
+fn environment(lines: &[Text<'_>], facts: &Facts<'_>) -> Result<(), Violation> {
     let expected = variables(facts);
     require(lines.len() == expected.len(), Rule::Environment, || {
         format!("{} variables, not {}", lines.len(), expected.len())

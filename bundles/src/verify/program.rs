@@ -3,10 +3,9 @@
 
 use std::sync::OnceLock;
 
-use casemate_guard_plan::Seccomp;
-
 use super::bpf::{self, Answer, Call, Instruction, ProgramError};
 use super::calls::{self, Variant};
+use super::document::Program;
 use super::facts::Facts;
 use super::rule::{Rule, Violation, broken, require};
 
@@ -21,7 +20,7 @@ const X32: u32 = 0x4000_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ENOSYS: u32 = 0x0005_0026;
 
-pub(super) fn check(seccomp: &Seccomp, facts: &Facts<'_>) -> Result<(), Violation> {
+pub(super) fn check(seccomp: &Program<'_>, facts: &Facts<'_>) -> Result<(), Violation> {
     // What was run once need not be run again: the same text gives the same answers.
     static RUN: [OnceLock<Vec<String>>; 6] = [const { OnceLock::new() }; 6];
     let variant = Variant::of(facts.class, facts.host_network);
@@ -31,12 +30,13 @@ pub(super) fn check(seccomp: &Seccomp, facts: &Facts<'_>) -> Result<(), Violatio
         Rule::SeccompProgram,
         || format!("it is for {}", seccomp.arch),
     )?;
-    if cell.and_then(OnceLock::get) == Some(&seccomp.program) {
+    let known = cell.and_then(OnceLock::get);
+    if known.is_some_and(|known| seccomp.program == *known) {
         return Ok(());
     }
-    run(&bpf::parse(seccomp).map_err(unreadable)?, variant)?;
+    run(&bpf::parse(&seccomp.program).map_err(unreadable)?, variant)?;
     if let Some(cell) = cell {
-        cell.get_or_init(|| seccomp.program.clone());
+        cell.get_or_init(|| seccomp.program.iter().map(ToString::to_string).collect());
     }
     Ok(())
 }

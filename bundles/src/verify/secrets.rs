@@ -1,15 +1,16 @@
 //! The promise itself: no secret is reachable, and nothing outside the writable set is writable.
 //! Asked of the explained view, not of the tables that the mounts were compared with.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
+use std::ptr;
 
 use super::document::Documents;
 use super::facts::Facts;
-use super::rule::{Rule, Violation, broken, require};
-use crate::explain::{Facts as ViewFacts, View};
-use crate::{Access, HostPath, SandboxPath, StageStep, ViewRule, WorkspaceView};
+use super::rule::{Rule, Violation, require};
+use crate::explain::{Facts as ViewFacts, OciMount, View};
+use crate::{Access, StageStep, ViewRule, WorkspaceView, path};
 
-pub(super) fn check(documents: &Documents, facts: &Facts<'_>) -> Result<(), Violation> {
+pub(super) fn check(documents: &Documents<'_>, facts: &Facts<'_>) -> Result<(), Violation> {
     let config = &documents.config;
     let view = View::new(
         &ViewFacts {
@@ -23,11 +24,11 @@ pub(super) fn check(documents: &Documents, facts: &Facts<'_>) -> Result<(), Viol
         &documents.stage,
     );
     for mount in &config.mounts {
-        writable(&view, &mount.destination)?;
+        reachable(&view, mount)?;
     }
     if let Some(workspace) = facts.workspace {
         unreachable(&view, workspace)?;
-        let tiles: BTreeSet<&str> = [&workspace.own]
+        let tiles: HashSet<&str> = [&workspace.own]
             .into_iter()
             .chain(&workspace.readable)
             .map(|tile| tile.id.as_str())
@@ -41,10 +42,15 @@ pub(super) fn check(documents: &Documents, facts: &Facts<'_>) -> Result<(), Viol
     Ok(())
 }
 
-/// What may be written is the own tile, the own home, scratch, output, devices and what the kernel
-/// and the init keep for the sandbox alone.
-fn writable(view: &View<'_>, path: &SandboxPath) -> Result<(), Violation> {
-    let found = view.resolve(path);
+/// No mount covers another. What may be written is the own tile, the own home, scratch, output,
+/// devices and what the kernel and the init keep for the sandbox alone.
+fn reachable(view: &View<'_>, mount: &OciMount<'_>) -> Result<(), Violation> {
+    let path = &mount.destination;
+    let found = view.decide(path);
+    let covered = !found.mount.is_some_and(|deciding| ptr::eq(deciding, mount));
+    require(!covered, Rule::MountOrder, || {
+        format!("{path} is mounted before what covers it")
+    })?;
     let fits = match found.access {
         Access::Absent => false,
         Access::ReadOnly => found.rule != ViewRule::Foreign,
@@ -85,9 +91,8 @@ fn unreachable(view: &View<'_>, workspace: &WorkspaceView) -> Result<(), Violati
         ("apps/.hidden", Access::Absent),
         ("files", Access::Absent),
     ] {
-        let path = SandboxPath::parse(format!("{}/{below}", workspace.root))
-            .map_err(|error| broken(Rule::SecretPath, error.to_string()))?;
-        let found = view.resolve(&path);
+        let path = format!("{}/{below}", workspace.root);
+        let found = view.decide(&path);
         require(
             found.rule == ViewRule::Skeleton && found.access == access,
             Rule::SecretPath,
@@ -99,12 +104,13 @@ fn unreachable(view: &View<'_>, workspace: &WorkspaceView) -> Result<(), Violati
 
 /// No clone is, holds or lies in what is secret.
 fn holds_no_secret(
-    source: &HostPath,
+    source: &str,
     workspace: &WorkspaceView,
-    tiles: &BTreeSet<&str>,
+    tiles: &HashSet<&str>,
 ) -> Result<(), Violation> {
-    let Some(below) = source.below(&workspace.root) else {
-        return require(!workspace.root.is_within(source), Rule::SecretPath, || {
+    let Some(below) = path::below(source, workspace.root.as_str()) else {
+        let holds = path::below(workspace.root.as_str(), source).is_some();
+        return require(!holds, Rule::SecretPath, || {
             "a clone holds the whole workspace".to_owned()
         });
     };

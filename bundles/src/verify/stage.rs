@@ -1,42 +1,102 @@
 //! `stage.json`: every step below the stage (or in the placement's directory for changes), every
 //! source and map the plan's, everything made before it is used.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
 use super::facts::Facts;
 use super::rule::{Rule, Violation, broken, require};
-use crate::{
-    HostOwner, HostPath, IdMapLine, ProjectionKind, SandboxPath, StagePlan, StageStep, Upper,
-};
+use crate::explain::StageText;
+use crate::text::PathText;
+use crate::{HostOwner, HostPath, IdMapLine, ProjectionKind, StageStep, Upper};
 
-/// Clones by where they are below the stage.
-pub(super) type Clones<'a> = BTreeMap<&'a str, CloneOf<'a>>;
+/// The clones below the stage, by ordinal.
+pub(super) struct Clones<'a> {
+    /// The directory that holds them, with a slash at its end.
+    directory: String,
+    list: Vec<Option<CloneOf<'a>>>,
+}
 
 /// What a clone is of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CloneOf<'a> {
-    pub(super) source: &'a HostPath,
+    pub(super) source: &'a str,
     pub(super) kind: ProjectionKind,
     pub(super) id_map: &'a [IdMapLine],
     pub(super) read_only: bool,
 }
 
+impl Clones<'_> {
+    /// Returns how many there are.
+    pub(super) const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Returns the clone at a path.
+    pub(super) fn find(&self, path: &str) -> Option<(usize, &CloneOf<'_>)> {
+        let ordinal = self.ordinal(path)?;
+        Some((ordinal, self.list.get(ordinal)?.as_ref()?))
+    }
+
+    /// The number at the end of `<stage>/mounts/<number>`: other names would leak into
+    /// `mountinfo`. One number has one name.
+    fn ordinal(&self, path: &str) -> Option<usize> {
+        let name = path.strip_prefix(self.directory.as_str())?;
+        let plain = !name.is_empty()
+            && name.len() <= 9
+            && (name == "0" || !name.starts_with('0'))
+            && name.bytes().all(|byte| byte.is_ascii_digit());
+        let digits = name.bytes().map(|byte| usize::from(byte - b'0'));
+        plain.then(|| digits.fold(0, |number, digit| number * 10 + digit))
+    }
+}
+
 /// Checks the plan and returns its clones.
-pub(super) fn check<'a>(stage: &'a StagePlan, facts: &Facts<'a>) -> Result<Clones<'a>, Violation> {
+pub(super) fn check<'a>(
+    stage: &'a StageText<'a>,
+    facts: &Facts<'_>,
+) -> Result<Clones<'a>, Violation> {
     let mut walk = Walk {
         facts,
         allowed: allowed(facts),
+        view: facts.staged("view"),
         skeleton: skeleton(facts),
-        made: BTreeSet::new(),
-        clones: BTreeMap::new(),
+        clones: Clones {
+            directory: facts.staged("mounts/"),
+            list: Vec::with_capacity(stage.steps.len() / 2),
+        },
         overlaid: false,
-        targets: BTreeSet::new(),
+        targets: targets(facts),
     };
     for step in &stage.steps {
         walk.step(step)?;
     }
     walk.finish()
 }
+
+/// Something that has to be made once.
+#[derive(Debug, Clone, Copy)]
+struct Due<T> {
+    what: T,
+    made: bool,
+}
+
+impl<T> Due<T> {
+    const fn new(what: T) -> Self {
+        Self { what, made: false }
+    }
+}
+
+const ROOT: HostOwner = HostOwner { uid: 0, gid: 0 };
+
+/// Options of an ephemeral root.
+const OVERLAY: [&str; 5] = [
+    "redirect_dir=on",
+    "index=off",
+    "metacopy=off",
+    "xino=off",
+    "volatile",
+];
 
 /// What a step may make, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +110,7 @@ enum Make {
 }
 
 /// Everything with a fixed name that has to be made, by path.
-fn allowed(facts: &Facts<'_>) -> BTreeMap<String, Make> {
+fn allowed(facts: &Facts<'_>) -> BTreeMap<String, Due<Make>> {
     let sandbox = facts.placement.ids.first();
     let owner = HostOwner {
         uid: sandbox,
@@ -98,71 +158,89 @@ fn allowed(facts: &Facts<'_>) -> BTreeMap<String, Make> {
         allowed.insert(facts.staged("mounts"), passage);
     }
     allowed
+        .into_iter()
+        .map(|(path, make)| (path, Due::new(make)))
+        .collect()
 }
 
-/// The skeleton of the workspace: what it holds, by path; nothing else may be in it.
-fn skeleton(facts: &Facts<'_>) -> BTreeMap<String, ProjectionKind> {
-    let mut skeleton = BTreeMap::new();
+/// The skeleton of the workspace: what it holds, by path in it; nothing else may be in it.
+type Skeleton<'a> = HashMap<Cow<'a, str>, Due<ProjectionKind>>;
+
+fn skeleton<'a>(facts: &Facts<'a>) -> Skeleton<'a> {
     let Some(view) = facts.workspace else {
-        return skeleton;
+        return Skeleton::new();
     };
-    let mut directory = |below: &str| {
-        let mut path = facts.staged("view");
-        skeleton.insert(path.clone(), ProjectionKind::Directory);
-        for part in below.split('/').filter(|part| !part.is_empty()) {
-            path.push('/');
-            path.push_str(part);
-            skeleton.insert(path.clone(), ProjectionKind::Directory);
-        }
-    };
-    for below in [".xbin", "data", "homes", "apps", view.own.id.as_str()] {
-        directory(below);
+    let mut skeleton = Skeleton::with_capacity(16 + view.readable.len());
+    let directory = Due::new(ProjectionKind::Directory);
+    for fixed in ["", ".xbin", "data", "homes", "apps"] {
+        skeleton.insert(fixed.into(), directory);
     }
-    for tile in &view.readable {
-        directory(tile.id.as_str());
+    for tile in [&view.own].into_iter().chain(&view.readable) {
+        let mut path = tile.id.as_str();
+        // Up to the first directory that is there already.
+        while skeleton.insert(path.into(), directory).is_none() {
+            path = path.rsplit_once('/').map_or("", |(parent, _name)| parent);
+        }
     }
     if let Some(home) = &view.home {
-        directory(&format!("homes/{}", home.id));
+        skeleton.insert(format!("homes/{}", home.id).into(), directory);
     }
     for file in &view.root_files {
-        let path = facts.staged("view") + "/" + file.as_str();
-        skeleton.insert(path, ProjectionKind::File);
+        skeleton.insert(file.as_str().into(), Due::new(ProjectionKind::File));
     }
     skeleton
 }
 
+/// The mount targets inside the root, by path.
+fn targets<'a>(facts: &Facts<'a>) -> HashMap<&'a str, Due<ProjectionKind>> {
+    let mut targets = vec!["/dev", "/proc", "/sys", "/run/casemate"];
+    if let Some(view) = facts.workspace {
+        targets.push(view.root.as_str());
+        targets.extend(view.extra_ro.iter().map(HostPath::as_str));
+    }
+    if let Some(run) = facts.run {
+        targets.push("/tmp");
+        targets.extend(run.output.then_some("/output"));
+    }
+    let directories = targets
+        .into_iter()
+        .map(|path| (path, Due::new(ProjectionKind::Directory)));
+    let projections = facts.run.into_iter().flat_map(|run| &run.projections);
+    directories
+        .chain(projections.map(|one| (one.target.as_str(), Due::new(one.kind))))
+        .collect()
+}
+
 struct Walk<'a, 'f> {
-    facts: &'f Facts<'a>,
-    allowed: BTreeMap<String, Make>,
-    skeleton: BTreeMap<String, ProjectionKind>,
-    made: BTreeSet<&'a str>,
+    facts: &'f Facts<'f>,
+    allowed: BTreeMap<String, Due<Make>>,
+    /// Where the skeleton is.
+    view: String,
+    skeleton: Skeleton<'f>,
     clones: Clones<'a>,
     overlaid: bool,
-    targets: BTreeSet<&'a str>,
+    targets: HashMap<&'f str, Due<ProjectionKind>>,
 }
 
 impl<'a> Walk<'a, '_> {
-    fn step(&mut self, step: &'a StageStep) -> Result<(), Violation> {
+    fn step(&mut self, step: &'a StageStep<PathText<'a>, PathText<'a>>) -> Result<(), Violation> {
         match step {
-            StageStep::Directory { path, owner, mode } => self.make(
-                path,
-                Make::Directory(*owner, *mode),
-                ProjectionKind::Directory,
-            ),
+            StageStep::Directory { path, owner, mode } => {
+                self.make(path, Make::Directory(*owner, *mode))
+            }
             StageStep::File { path, owner, mode } => {
-                let sealed = *owner == HostOwner { uid: 0, gid: 0 } && *mode == 0o444;
+                let sealed = *owner == ROOT && *mode == 0o444;
                 require(sealed, Rule::StageStep, || {
                     "a file is not host root's with mode 444".to_owned()
                 })?;
                 self.placeholder(path, ProjectionKind::File)
             }
             StageStep::Fifo { path, owner, mode } => {
-                let sandbox = self.facts.placement.ids.first();
-                let own = owner.uid == sandbox && owner.gid == sandbox && *mode == 0o600;
+                let own = *owner == self.sandbox() && *mode == 0o600;
                 require(own, Rule::StageStep, || {
                     "the report is not the sandbox root's alone".to_owned()
                 })?;
-                self.make(path, Make::Fifo, ProjectionKind::File)
+                self.make(path, Make::Fifo)
             }
             StageStep::Device {
                 path,
@@ -173,7 +251,7 @@ impl<'a> Walk<'a, '_> {
                 require(*mode == 0o666, Rule::StageStep, || {
                     format!("a device has mode {mode:o}")
                 })?;
-                self.make(path, Make::Device(*major, *minor), ProjectionKind::File)
+                self.make(path, Make::Device(*major, *minor))
             }
             StageStep::Tmpfs {
                 path,
@@ -201,208 +279,205 @@ impl<'a> Walk<'a, '_> {
                 path,
                 kind,
                 owner,
-            } => self.target(root, path, *kind, *owner),
+            } => {
+                let own = **root == *self.facts.staged("bundle/rootfs") && *owner == self.sandbox();
+                require(own && self.overlaid, Rule::StageStep, || {
+                    format!("the target {path} is not made in the mounted root for the sandbox")
+                })?;
+                self.target(path, *kind)
+            }
+        }
+    }
+
+    const fn sandbox(&self) -> HostOwner {
+        let sandbox = self.facts.placement.ids.first();
+        HostOwner {
+            uid: sandbox,
+            gid: sandbox,
         }
     }
 
     /// Something with a fixed name, or a placeholder.
-    fn make(
-        &mut self,
-        path: &'a HostPath,
-        what: Make,
-        kind: ProjectionKind,
-    ) -> Result<(), Violation> {
-        if let Some(expected) = self.allowed.get(path.as_str()) {
-            require(*expected == what, Rule::StageStep, || {
-                format!("{path} is made as {what:?}, not as {expected:?}")
-            })?;
-            return self.once(path);
+    fn make(&mut self, path: &str, what: Make) -> Result<(), Violation> {
+        if what == Make::Directory(ROOT, 0o555) && !self.allowed.contains_key(path) {
+            return self.placeholder(path, ProjectionKind::Directory);
         }
-        let sealed = what == Make::Directory(HostOwner { uid: 0, gid: 0 }, 0o555);
-        require(sealed, Rule::StageStep, || {
-            format!("{path} is no part of the stage")
+        let Some(due) = self.allowed.get_mut(path) else {
+            return Err(foreign(path));
+        };
+        require(due.what == what, Rule::StageStep, || {
+            format!("{path} is made as {what:?}, not as {:?}", due.what)
         })?;
-        self.placeholder(path, kind)
+        once(due, path)?;
+        // The stage and the directory for changes are there; everything else has to be made.
+        let parent = path.rsplit_once('/').map_or("", |(parent, _name)| parent);
+        let given = parent == self.facts.placement.stage.as_str()
+            || match &self.facts.placement.upper {
+                Upper::Disk(dir) => parent == dir.as_str(),
+                Upper::Memory(_) => false,
+            };
+        in_order(path, given || self.is_made(parent))
     }
 
     /// An empty directory or file of host root: a part of the skeleton, or what a clone is put on.
-    fn placeholder(&mut self, path: &'a HostPath, kind: ProjectionKind) -> Result<(), Violation> {
-        let known = self.skeleton.get(path.as_str()) == Some(&kind) || self.ordinal(path);
-        require(known, Rule::StageStep, || {
-            format!("{path} is no part of the stage")
-        })?;
-        self.once(path)
-    }
-
-    /// Whether the path is `<stage>/mounts/<number>`: other names would leak into `mountinfo`.
-    fn ordinal(&self, path: &HostPath) -> bool {
-        path.as_str()
-            .strip_prefix(self.facts.placement.stage.as_str())
-            .and_then(|rest| rest.strip_prefix("/mounts/"))
-            .is_some_and(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()))
-    }
-
-    fn once(&mut self, path: &'a HostPath) -> Result<(), Violation> {
-        require(self.made.insert(path.as_str()), Rule::StageStep, || {
-            format!("{path} is made twice")
-        })?;
-        // The stage and the directory for changes are there; everything else has to be made.
-        let given = self.facts.placement.stage.as_str();
-        let parent = path
-            .as_str()
-            .rsplit_once('/')
-            .map_or("", |(parent, _)| parent);
-        let disk = match &self.facts.placement.upper {
-            Upper::Disk(dir) => parent == dir.as_str(),
-            Upper::Memory(_) => false,
+    fn placeholder(&mut self, path: &str, kind: ProjectionKind) -> Result<(), Violation> {
+        if let Some(ordinal) = self.clones.ordinal(path) {
+            require(ordinal == self.clones.len(), Rule::StageStep, || {
+                format!("{path} is made twice or out of turn")
+            })?;
+            self.clones.list.push(None);
+            return in_order(
+                path,
+                ordinal > 0 || self.is_made(&self.facts.staged("mounts")),
+            );
+        }
+        let below = path.strip_prefix(self.view.as_str());
+        let Some(below) = below.and_then(|rest| match rest.strip_prefix('/') {
+            Some("") => None,
+            None => rest.is_empty().then_some(""),
+            below => below,
+        }) else {
+            return Err(foreign(path));
         };
-        require(
-            parent == given || disk || self.made.contains(parent),
-            Rule::StageStep,
-            || format!("{path} is made before its directory"),
-        )
+        match self.skeleton.get_mut(below) {
+            Some(due) if due.what == kind => once(due, path)?,
+            Some(_) | None => return Err(foreign(path)),
+        }
+        let parent = below.rsplit_once('/').map_or("", |(parent, _name)| parent);
+        let ready = below.is_empty() || self.skeleton.get(parent).is_some_and(|due| due.made);
+        in_order(path, ready)
     }
 
-    fn tmpfs(&self, path: &HostPath, bytes: u64, devices: bool) -> Result<(), Violation> {
-        let is = |below: &str| path.as_str() == self.facts.staged(below);
+    fn is_made(&self, path: &str) -> bool {
+        self.allowed.get(path).is_some_and(|due| due.made)
+    }
+
+    fn tmpfs(&self, path: &str, bytes: u64, devices: bool) -> Result<(), Violation> {
+        let is = |below: &str| path == self.facts.staged(below);
         let expected = match &self.facts.placement.upper {
             Upper::Memory(size) if is("upper") => Some((*size, false)),
             Upper::Memory(_) | Upper::Disk(_) if is("dev") => Some((4096, true)),
             Upper::Memory(_) | Upper::Disk(_) => None,
         };
-        let fresh = self.made.contains(path.as_str())
-            && !self
-                .made
-                .iter()
-                .any(|made| made.starts_with(&format!("{path}/")));
+        let used = self.allowed.iter().any(|(other, due)| {
+            let below = other.strip_prefix(path);
+            due.made && below.is_some_and(|below| below.starts_with('/'))
+        });
         require(
-            expected == Some((bytes, devices)) && bytes > 0 && fresh,
+            expected == Some((bytes, devices)) && bytes > 0 && self.is_made(path) && !used,
             Rule::StageStep,
             || format!("the tmpfs at {path} is not the placement's"),
         )
     }
 
-    fn bind(&mut self, target: &'a HostPath, clone: CloneOf<'a>) -> Result<(), Violation> {
-        let ready = self.ordinal(target) && self.made.contains(target.as_str());
-        require(ready, Rule::StageStep, || {
-            format!("a clone is put on {target}, which is not made for it")
-        })?;
-        let twice = self.clones.insert(target.as_str(), clone).is_some();
-        require(!twice, Rule::StageStep, || {
+    fn bind(&mut self, target: &str, clone: CloneOf<'a>) -> Result<(), Violation> {
+        let ordinal = self.clones.ordinal(target);
+        let Some(slot) = ordinal.and_then(|ordinal| self.clones.list.get_mut(ordinal)) else {
+            return Err(broken(
+                Rule::StageStep,
+                format!("a clone is put on {target}, which is not made for it"),
+            ));
+        };
+        require(slot.replace(clone).is_none(), Rule::StageStep, || {
             format!("two clones are put on {target}")
         })
     }
 
-    fn overlay(&mut self, step: &StageStep) -> Result<(), Violation> {
+    fn overlay(&mut self, step: &StageStep<PathText<'_>, PathText<'_>>) -> Result<(), Violation> {
         let changes = match &self.facts.placement.upper {
             Upper::Memory(_) => self.facts.staged("upper"),
             Upper::Disk(dir) => dir.to_string(),
         };
-        let parse = |path: String| {
-            HostPath::parse(path).map_err(|error| broken(Rule::StageOverlay, error.to_string()))
+        let map = IdMapLine {
+            disk: 0,
+            kernel: self.facts.placement.ids.first(),
+            count: 65_536,
         };
-        let expected = StageStep::Overlay {
-            lower: self.facts.placement.base.clone(),
-            lower_map: vec![IdMapLine {
-                disk: 0,
-                kernel: self.facts.placement.ids.first(),
-                count: 65_536,
-            }],
-            upper: parse(format!("{changes}/upper"))?,
-            work: parse(format!("{changes}/work"))?,
-            target: parse(self.facts.staged("bundle/rootfs"))?,
-            options: [
-                "redirect_dir=on",
-                "index=off",
-                "metacopy=off",
-                "xino=off",
-                "volatile",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+        let same = match step {
+            StageStep::Overlay {
+                lower,
+                lower_map,
+                options,
+                target,
+                upper,
+                work,
+            } => {
+                **lower == *self.facts.placement.base.as_str()
+                    && *lower_map == [map]
+                    && *options == OVERLAY
+                    && **target == *self.facts.staged("bundle/rootfs")
+                    && **upper == *format!("{changes}/upper")
+                    && **work == *format!("{changes}/work")
+            }
+            StageStep::Directory { .. }
+            | StageStep::File { .. }
+            | StageStep::Fifo { .. }
+            | StageStep::Device { .. }
+            | StageStep::Tmpfs { .. }
+            | StageStep::Bind { .. }
+            | StageStep::Target { .. } => false,
         };
-        require(
-            *step == expected && !self.overlaid,
-            Rule::StageOverlay,
-            || "the root is not one ephemeral overlay over the base".to_owned(),
-        )?;
+        require(same && !self.overlaid, Rule::StageOverlay, || {
+            "the root is not one ephemeral overlay over the base".to_owned()
+        })?;
         self.overlaid = true;
         Ok(())
     }
 
-    fn target(
-        &mut self,
-        root: &HostPath,
-        path: &'a SandboxPath,
-        kind: ProjectionKind,
-        owner: HostOwner,
-    ) -> Result<(), Violation> {
-        let sandbox = self.facts.placement.ids.first();
-        let own = root.as_str() == self.facts.staged("bundle/rootfs")
-            && owner.uid == sandbox
-            && owner.gid == sandbox;
-        require(own && self.overlaid, Rule::StageStep, || {
-            format!("the target {path} is not made in the mounted root for the sandbox")
-        })?;
-        let expected = self.expected_target(path);
-        require(expected == Some(kind), Rule::StageStep, || {
-            format!("{path} is no mount target of the root")
-        })?;
-        self.targets.insert(path.as_str());
-        Ok(())
-    }
-
-    fn expected_target(&self, path: &SandboxPath) -> Option<ProjectionKind> {
-        let directory = Some(ProjectionKind::Directory);
-        match path.as_str() {
-            "/dev" | "/proc" | "/sys" | "/run/casemate" => return directory,
-            "/tmp" if self.facts.run.is_some() => return directory,
-            "/output" if self.facts.run.is_some_and(|run| run.output) => return directory,
-            _ => {}
+    fn target(&mut self, path: &str, kind: ProjectionKind) -> Result<(), Violation> {
+        match self.targets.get_mut(path) {
+            Some(due) if due.what == kind => {
+                due.made = true;
+                Ok(())
+            }
+            Some(_) | None => Err(broken(
+                Rule::StageStep,
+                format!("{path} is no mount target of the root"),
+            )),
         }
-        if let Some(view) = self.facts.workspace {
-            let known = path.as_str() == view.root.as_str()
-                || view
-                    .extra_ro
-                    .iter()
-                    .any(|extra| extra.as_str() == path.as_str());
-            return known.then_some(ProjectionKind::Directory);
-        }
-        let run = self.facts.run?;
-        run.projections
-            .iter()
-            .find(|projection| projection.target == *path)
-            .map(|projection| projection.kind)
     }
 
     /// Everything that has to be there is there.
     fn finish(self) -> Result<Clones<'a>, Violation> {
-        let missing = self
-            .allowed
-            .keys()
-            .chain(self.skeleton.keys())
-            .find(|path| !self.made.contains(path.as_str()));
-        if let Some(path) = missing {
+        let fixed = self.allowed.iter().find(|(_path, due)| !due.made);
+        if let Some((path, _due)) = fixed {
             return Err(broken(Rule::StageStep, format!("{path} is not made")));
+        }
+        let part = self.skeleton.iter().find(|(_path, due)| !due.made);
+        if let Some((path, _due)) = part {
+            return Err(broken(
+                Rule::StageStep,
+                format!("{path:?} of the skeleton is not made"),
+            ));
         }
         require(self.overlaid, Rule::StageOverlay, || {
             "there is no root overlay".to_owned()
         })?;
-        let mut targets = vec!["/dev", "/proc", "/sys", "/run/casemate"];
-        if let Some(view) = self.facts.workspace {
-            targets.push(view.root.as_str());
-            targets.extend(view.extra_ro.iter().map(HostPath::as_str));
-        }
-        if let Some(run) = self.facts.run {
-            targets.push("/tmp");
-            targets.extend(run.output.then_some("/output"));
-            targets.extend(run.projections.iter().map(|one| one.target.as_str()));
-        }
-        for target in targets {
-            require(self.targets.contains(target), Rule::StageStep, || {
-                format!("the target {target} is not made")
-            })?;
+        let target = self.targets.iter().find(|(_path, due)| !due.made);
+        if let Some((path, _due)) = target {
+            return Err(broken(
+                Rule::StageStep,
+                format!("the target {path} is not made"),
+            ));
         }
         Ok(self.clones)
     }
+}
+
+fn foreign(path: &str) -> Violation {
+    broken(Rule::StageStep, format!("{path} is no part of the stage"))
+}
+
+fn once<T>(due: &mut Due<T>, path: &str) -> Result<(), Violation> {
+    require(!due.made, Rule::StageStep, || {
+        format!("{path} is made twice")
+    })?;
+    due.made = true;
+    Ok(())
+}
+
+fn in_order(path: &str, ready: bool) -> Result<(), Violation> {
+    require(ready, Rule::StageStep, || {
+        format!("{path} is made before its directory")
+    })
 }
