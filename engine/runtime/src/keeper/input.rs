@@ -10,6 +10,9 @@ pub(crate) const MAX_QUEUED: usize = 1 << 20;
 /// End of file on a terminal in canonical mode (`VEOF`, `termios(3)`).
 const END_OF_TRANSMISSION: u8 = 4;
 
+/// Owner of the bytes that end the input of a terminal: no ticket has this number.
+const NOBODY: u64 = u64::MAX;
+
 /// The keeper's end.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -68,7 +71,8 @@ impl Input {
             return;
         }
         if self.terminal {
-            self.queue.push_back(END_OF_TRANSMISSION);
+            // A client that types faster than the payload reads has no end of file to add.
+            self.push(NOBODY, &[END_OF_TRANSMISSION]);
             return;
         }
         self.close = true;
@@ -111,7 +115,9 @@ impl Input {
     fn credit(&mut self, mut count: usize, by: &mut Vec<(u64, usize)>) {
         while let (Some((ticket, left)), true) = (self.owners.front_mut(), count > 0) {
             let taken = count.min(*left);
-            by.push((*ticket, taken));
+            if *ticket != NOBODY {
+                by.push((*ticket, taken));
+            }
             *left -= taken;
             count -= taken;
             if *left == 0 {
@@ -153,6 +159,23 @@ mod tests {
         let gone: usize = input.write().by.iter().map(|(_, count)| count).sum();
         assert_eq!(gone, 65536);
         assert!(input.push(1, b"x"));
+    }
+
+    #[test]
+    fn the_end_on_a_terminal_is_bounded_and_nobodys() {
+        let (reader, writer) = pipe();
+        let mut input = Input::new(Some(writer), true);
+        assert!(input.push(1, b"a"));
+        input.close();
+        assert!(input.push(2, b"b"));
+        assert_eq!(input.write().by, [(1, 1), (2, 1)]);
+        let mut text = [0; 4];
+        assert_eq!(rustix::io::read(&reader, &mut text), Ok(3));
+        assert_eq!(&text[..3], b"a\x04b");
+        for _ in 0..=MAX_QUEUED {
+            input.close();
+        }
+        assert_eq!(input.queue.len(), MAX_QUEUED);
     }
 
     #[test]
