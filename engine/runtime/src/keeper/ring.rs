@@ -4,6 +4,10 @@ use std::collections::VecDeque;
 
 use casemate_protocol::packet::{MAX_BYTES, Stream};
 
+/// Most runs: of a payload that writes single bytes to both streams in turn fewer bytes are kept,
+/// or the list would be many times longer than the bytes.
+const MAX_RUNS: usize = 16 * 1024;
+
 /// Output bytes from `start` to `end`.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -42,18 +46,27 @@ impl Ring {
         self.start + self.bytes.len() as u64
     }
 
-    /// How much fits without dropping anything.
-    pub(crate) fn room(&self) -> usize {
-        self.capacity.saturating_sub(self.bytes.len())
+    /// Whether `length` more bytes of one stream fit without dropping anything from `seq` on.
+    pub(crate) fn fits(&self, seq: u64, length: usize) -> bool {
+        let dropped = usize::try_from(seq.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let kept = self.bytes.len().saturating_sub(dropped);
+        let older = self.runs.partition_point(|(from, _)| *from <= seq);
+        let runs = self.runs.len() - older + 1;
+        kept + length <= self.capacity && runs < MAX_RUNS
     }
 
-    /// Appends output and drops the oldest bytes over the capacity.
+    /// Appends output and drops the oldest bytes over the capacity, or of the oldest runs.
     pub(crate) fn push(&mut self, stream: Stream, bytes: &[u8]) {
         if self.runs.back().is_none_or(|(_, last)| *last != stream) {
             self.runs.push_back((self.end(), stream));
         }
         self.bytes.extend(bytes);
-        let over = self.bytes.len().saturating_sub(self.capacity);
+        let mut over = self.bytes.len().saturating_sub(self.capacity);
+        // Where the newest runs that are kept begin.
+        let kept = self.runs.len().checked_sub(MAX_RUNS);
+        if let Some((seq, _)) = kept.and_then(|first| self.runs.get(first)) {
+            over = over.max(usize::try_from(seq.saturating_sub(self.start)).unwrap_or(over));
+        }
         self.bytes.drain(..over);
         self.start += over as u64;
         while self.runs.get(1).is_some_and(|(seq, _)| *seq <= self.start) {
@@ -113,10 +126,31 @@ mod tests {
         let mut ring = Ring::new(4);
         ring.push(Stream::Err, b"abc");
         ring.push(Stream::Out, b"defg");
-        assert_eq!((ring.start(), ring.end(), ring.room()), (3, 7, 0));
+        assert_eq!((ring.start(), ring.end()), (3, 7));
+        assert!(!ring.fits(3, 1) && ring.fits(4, 1) && !ring.fits(4, 2));
         assert_eq!(ring.piece(0), Some(piece(Stream::Out, 3, b"defg")));
         ring.push(Stream::Out, b"0123456789");
         assert_eq!(ring.piece(0), Some(piece(Stream::Out, 13, b"6789")));
+    }
+
+    #[test]
+    fn streams_in_turn_do_not_grow_the_list() {
+        let mut ring = Ring::new(1 << 20);
+        assert!(ring.fits(0, 1 << 20) && !ring.fits(0, (1 << 20) + 1));
+        let count = 3 * MAX_RUNS as u64;
+        for at in 0..count {
+            let stream = if at % 2 == 0 {
+                Stream::Out
+            } else {
+                Stream::Err
+            };
+            ring.push(stream, &at.to_le_bytes()[..1]);
+        }
+        assert_eq!(ring.runs.len(), MAX_RUNS);
+        assert_eq!((ring.start(), ring.end()), (count - MAX_RUNS as u64, count));
+        let first = ring.piece(0).unwrap();
+        assert_eq!((first.seq, first.bytes.len()), (ring.start(), 1));
+        assert!(!ring.fits(ring.start(), 1) && ring.fits(ring.start() + 1, 1));
     }
 
     #[test]

@@ -310,8 +310,10 @@ impl<'a> Session<'a> {
         match &self.output {
             Output::Retain(_) => true,
             Output::Stream { ring, window, .. } => match self.clients.writer_acked() {
-                Some(acked) => ring.end().saturating_sub(acked) < *window,
-                None => !self.clients.is_first_expected() || ring.room() >= READ,
+                Some(acked) => {
+                    ring.end().saturating_sub(acked) < *window && ring.fits(acked, READ)
+                }
+                None => !self.clients.is_first_expected() || ring.fits(ring.start(), READ),
             },
         }
     }
