@@ -10,8 +10,9 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use casemate_bundles::WindowSize;
 use casemate_protocol::packet::Packet;
@@ -211,11 +212,92 @@ fn a_restarted_spawner_cleans_up_after_a_dead_keeper() {
     world.assert_nothing_left(&ask.id);
 }
 
-fn kill_keeper(world: &World, id: &str) {
+#[test]
+fn a_sandbox_that_does_not_die_holds_no_launch_up() {
+    // The one state in which a version 1 host keeps a killed process.
+    let freezer = Path::new("/sys/fs/cgroup/freezer");
+    if !freezer.is_dir() {
+        eprintln!("left out: no freezer of version 1 on this host");
+        return;
+    }
+    let group = freezer.join(format!("casemate-test-{}", std::process::id()));
+    std::fs::create_dir(&group).unwrap();
+    let mut world = World::start();
+    let ask = Ask::sh("echo ready; sleep 1000").stream();
+    let mut connection = world.launch(&ask);
+    connection.attach(AttachMode::Write);
+    connection.until("ready\n");
+    for pid in world.processes(&ask.id) {
+        std::fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+    std::fs::write(group.join("freezer.state"), "FROZEN").unwrap();
+    kill_keeper(&world, &ask.id);
+    let slice = world.slice(&ask.id);
+    let begun = Instant::now();
+    for _ in 0..3 {
+        let next = Ask::sh("exit 3").stream();
+        let mut connection = world.launch(&next);
+        connection.attach(AttachMode::Write);
+        assert_ne!(world.slice(&next.id), slice, "its ids are still in use");
+        assert_eq!(
+            connection.end().record.reason,
+            ExitReason::Exited { code: 3 }
+        );
+    }
+    let taken = begun.elapsed();
+    let alive = world.processes(&ask.id);
+    std::fs::write(group.join("freezer.state"), "THAWED").unwrap();
+    assert!(!alive.is_empty(), "it was frozen");
+    assert!(taken < Duration::from_secs(5), "{taken:?}");
+    match world.receive().0 {
+        FromSpawner::Lost { id } => assert_eq!(id.as_str(), ask.id),
+        other => panic!("{other:?}"),
+    }
+    world.assert_nothing_left(&ask.id);
+    std::fs::remove_dir(group).unwrap();
+}
+
+#[test]
+fn a_keeper_whose_lock_and_socket_were_inherited_is_known_as_dead() {
+    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+    let mut world = World::shared();
+    let ask = Ask::sh("echo ready; sleep 1000").stream();
+    let mut connection = world.launch(&ask);
+    connection.attach(AttachMode::Write);
+    connection.until("ready\n");
+    world.spawner.kill().unwrap();
+    world.spawner.wait().unwrap();
+    // As a process that waits for its start does.
+    let pid = keeper(&world, &ask.id);
+    let pidfd = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+    let inherited: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .map(|name| name.parse().unwrap())
+        .filter_map(|fd| pidfd_getfd(&pidfd, fd, PidfdGetfdFlags::empty()).ok())
+        .collect();
+    assert!(inherited.len() > 4);
+    kill_keeper(&world, &ask.id);
+    let until = Instant::now() + common::LIMIT;
+    while std::fs::exists(format!("/proc/{pid}")).unwrap() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    world.restart();
+    assert!(world.list().is_empty());
+    world.assert_nothing_left(&ask.id);
+    drop(inherited);
+}
+
+fn keeper(world: &World, id: &str) -> i32 {
     let state = std::fs::read_to_string(world.run_dir().join(id).join("state.json")).unwrap();
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    state["pid"].as_i64().unwrap().try_into().unwrap()
+}
+
+fn kill_keeper(world: &World, id: &str) {
     let status = Command::new("kill")
-        .args(["-9", &state["pid"].to_string()])
+        .args(["-9", &keeper(world, id).to_string()])
         .status()
         .unwrap();
     assert!(status.success());

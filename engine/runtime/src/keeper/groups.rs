@@ -1,12 +1,15 @@
 //! Control groups of one sandbox: one in the version 2 hierarchy, which kills the tree, and where
 //! the controllers are on version 1 one each for memory, pids and cpu.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use casemate_bundles::{LimitSupport, Limits};
 use casemate_protocol::Usage;
 use casemate_sys::cgroup::{Group, Hierarchy, hierarchies};
 use casemate_sys::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 /// Directory of all sandboxes below the engine's own group.
@@ -141,9 +144,21 @@ impl Parents {
         Ok(Groups { unified, limiter })
     }
 
-    /// Opens the version 2 group of a sandbox whose keeper is gone.
-    pub(crate) fn open_unified(&self, id: &str) -> Result<Group> {
-        self.unified.open_child(PARENT)?.open_child(id)
+    /// Kills whatever is in the group of a sandbox; what is returned says when that is gone. `None`
+    /// where there is no group.
+    pub(crate) fn kill(&self, id: &str) -> Result<Option<Events>> {
+        let group = self
+            .unified
+            .open_child(PARENT)
+            .and_then(|parent| parent.open_child(id));
+        let group = match group {
+            Ok(group) => group,
+            Err(error) if error.errno() == Errno::NOENT => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let events = Events::open(&group)?;
+        group.kill()?;
+        Ok(Some(events))
     }
 
     /// Removes the groups of a sandbox, and the parents that are empty then. Groups that are not
@@ -196,7 +211,7 @@ fn remove_soon(parent: &Group, id: &str) -> Result<()> {
         match parent.remove_child(id) {
             Err(error) if error.errno() == Errno::BUSY && waited_us < 500_000 => {
                 let pause = if waited_us < 1000 { 100 } else { 2000 };
-                std::thread::sleep(std::time::Duration::from_micros(pause));
+                std::thread::sleep(Duration::from_micros(pause));
                 waited_us += pause;
             }
             removed => return removed,
@@ -255,6 +270,57 @@ fn set_if_present(group: &Group, file: &str, value: &str) -> Result<()> {
     }
 }
 
+/// Tells when the last process of a group is gone: to be polled for `POLLPRI`.
+#[derive(Debug)]
+pub(crate) struct Events(OwnedFd);
+
+impl Events {
+    fn open(group: &Group) -> Result<Self> {
+        group.watch("cgroup.events").map(Self)
+    }
+
+    /// Whether a process is in the group. Only a read through the polled descriptor rearms it.
+    pub(crate) fn is_populated(&self) -> Result<bool> {
+        let mut text = [0; 128];
+        let length = match rustix::io::pread(&self.0, &mut text, 0) {
+            Ok(length) => length,
+            // Somebody has removed the group, so it was empty.
+            Err(Errno::NODEV) => return Ok(false),
+            Err(errno) => return Err(Error::new("pread64", "cgroup.events", errno)),
+        };
+        let text = text.get(..length).unwrap_or_default();
+        Ok(!text
+            .split(|byte| *byte == b'\n')
+            .any(|line| line == b"populated 0"))
+    }
+
+    /// Waits until the group is empty; `EBUSY` where it is not by then.
+    pub(crate) fn wait_empty(&self, limit: Duration) -> Result<()> {
+        let until = Instant::now() + limit;
+        while self.is_populated()? {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::new("cgroup.kill", "still populated", Errno::BUSY));
+            }
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            match poll(&mut [PollFd::new(&self.0, PollFlags::PRI)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::new("ppoll", "cgroup.events", errno)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// The open groups of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Groups {
@@ -300,6 +366,11 @@ impl Groups {
             None => Ok(()),
             Some(name) => Err(Error::new("read", format!("not in {name:?}"), Errno::INVAL)),
         }
+    }
+
+    /// Tells when the tree is gone.
+    pub(crate) fn events(&self) -> Result<Events> {
+        Events::open(&self.unified)
     }
 
     /// The group that holds, and kills, the whole tree.

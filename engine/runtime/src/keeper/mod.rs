@@ -210,16 +210,14 @@ fn keep(order: Order, around: Surroundings<'_>) -> std::result::Result<(), Keepe
         Stdio::Terminal(size) => Some(size),
         Stdio::Pipes => None,
     };
-    let session = Session::new(&keeper.facts, &groups, running, reports, clients)
-        .map_err(call("session"))?
-        .with_size(size);
-    let finished = match session.run().map_err(call("session")) {
+    let session = Session::new(&keeper.facts, &groups, running, reports, clients);
+    let finished = match session.and_then(|session| session.with_size(size).run()) {
         Ok(finished) => finished,
         Err(error) => {
             // Nothing may run that nobody watches, and there may be no spawner to clean up.
             drop((mounts, groups));
             keeper.clean(None)?;
-            return Err(error);
+            return Err(call("session")(error));
         }
     };
     drop(mounts);
@@ -298,7 +296,12 @@ impl Keeper<'_> {
         let id = self.facts.id.as_str();
         if groups.is_none() {
             // libcontainer may have left processes of a create that failed.
-            kill_group(self.around.parents, id).map_err(call("kill"))?;
+            let killed = self.around.parents.kill(id).map_err(call("kill"))?;
+            if let Some(events) = killed {
+                events
+                    .wait_empty(session::KILL_LIMIT)
+                    .map_err(call("kill"))?;
+            }
         }
         drop(groups);
         match mount::detach(self.placement.stage.as_ref()) {
@@ -451,24 +454,6 @@ pub(crate) fn write_bundle(dir: &Dir, bundle: &Bundle) -> Result<()> {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         Error::new("write", file::GUARD, errno)
     })
-}
-
-/// Kills whatever is in a sandbox's group and waits until it is empty; no group is no failure.
-pub(crate) fn kill_group(parents: &Parents, id: &str) -> Result<()> {
-    let group = match parents.open_unified(id) {
-        Ok(group) => group,
-        Err(error) if error.errno() == Errno::NOENT => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    group.kill()?;
-    let until = Instant::now() + Duration::from_secs(10);
-    while group.populated()? {
-        if Instant::now() > until {
-            return Err(Error::new("cgroup.kill", "still populated", Errno::BUSY));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
 }
 
 /// Removes the changes of an ephemeral root from the disk.

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::clients::Clients;
-use super::groups::Groups;
+use super::groups::{Events, Groups};
 use super::input::Input;
 use super::report::Reports;
 use super::retain::Retained;
@@ -32,7 +32,7 @@ const DRAIN: Duration = Duration::from_millis(100);
 /// Between two changes of the terminal's size.
 const RESIZE_INTERVAL: Duration = Duration::from_millis(50);
 /// A killed tree is gone within this, or something is stuck in the kernel.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes of one read.
 const READ: usize = 64 * 1024;
 
@@ -158,7 +158,7 @@ pub(crate) struct Finished {
 pub(crate) struct Session<'a> {
     facts: &'a Facts,
     groups: &'a Groups,
-    events: OwnedFd,
+    events: Events,
     init: OwnedFd,
     init_pid: casemate_sys::process::Pid,
     init_ended: Option<Ended>,
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             facts,
             groups,
-            events: groups.unified().watch("cgroup.events")?,
+            events: groups.events()?,
             init,
             init_pid: pid,
             init_ended: None,
@@ -310,9 +310,7 @@ impl<'a> Session<'a> {
         match &self.output {
             Output::Retain(_) => true,
             Output::Stream { ring, window, .. } => match self.clients.writer_acked() {
-                Some(acked) => {
-                    ring.end().saturating_sub(acked) < *window && ring.fits(acked, READ)
-                }
+                Some(acked) => ring.end().saturating_sub(acked) < *window && ring.fits(acked, READ),
                 None => !self.clients.is_first_expected() || ring.fits(ring.start(), READ),
             },
         }
@@ -534,7 +532,7 @@ impl<'a> Session<'a> {
             Phase::Killed(_) | Phase::Empty => {}
         }
         if let Phase::Killed(since) = self.phase {
-            if self.populated()? {
+            if self.events.is_populated()? {
                 if now.duration_since(since) > KILL_LIMIT {
                     return Err(Error::new("cgroup.kill", "still populated", Errno::BUSY));
                 }
@@ -559,17 +557,6 @@ impl<'a> Session<'a> {
             .filter(|pid| *pid != init)
             .count();
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
-    }
-
-    /// Reads through the polled descriptor: only that rearms it.
-    fn populated(&self) -> Result<bool> {
-        let mut text = [0; 128];
-        let length = rustix::io::pread(&self.events, &mut text, 0)
-            .map_err(Error::of("pread64", || "cgroup.events".to_owned()))?;
-        let text = text.get(..length).unwrap_or_default();
-        Ok(!text
-            .split(|byte| *byte == b'\n')
-            .any(|line| line == b"populated 0"))
     }
 
     fn kill(&mut self, now: Instant) -> Result<()> {

@@ -39,9 +39,7 @@ impl Spawner {
                 }
                 Ok(None) => {
                     tracing::warn!(%id, "leftover of a dead keeper is removed");
-                    if let Err(error) = self.clean_up(id) {
-                        tracing::error!(%id, %error, "leftover was not removed");
-                    }
+                    self.kill(id);
                 }
                 Err(error) => tracing::error!(%id, %error, "a stage cannot be looked at"),
             }
@@ -49,8 +47,9 @@ impl Spawner {
         Ok(())
     }
 
-    /// Returns a pidfd of the keeper of a stage; `None` when it is dead, which the lock on the
-    /// directory says.
+    /// Returns a pidfd of the keeper of a stage; `None` when it is dead. The lock on the directory
+    /// says so, or, where a process that waited for its start has inherited the lock and the socket,
+    /// that the process that listened is not there.
     fn find_keeper(&self, id: &str) -> Result<Option<OwnedFd>> {
         let stage = self
             .run_dir
@@ -64,8 +63,16 @@ impl Spawner {
             return Ok(None);
         }
         let path = Path::new(self.run_dir_path.as_str()).join(id).join(SOCKET);
-        let pid = peer(connect_to(&path)?)?.pid;
-        let pidfd = pidfd_open(pid)?;
+        let opened = connect_to(&path)
+            .and_then(peer)
+            .and_then(|peer| pidfd_open(peer.pid));
+        let pidfd = match opened {
+            Ok(pidfd) => pidfd,
+            Err(error) if matches!(error.errno(), Errno::SRCH | Errno::CONNREFUSED) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         // The number is that of the keeper only if the lock was still held afterwards.
         Ok(if is_dead()? { None } else { Some(pidfd) })
     }

@@ -60,7 +60,7 @@ impl Spawner {
                 code: "PLAN_SOURCE".to_owned(),
                 message,
             })?;
-        let (slice, slice_lock) = self.slices.choose(request.ids)?;
+        let (slice, slice_lock) = self.slices.choose(request.ids, &self.run_dir)?;
         let placed = place::place(self, &request.plan, slice)?;
         let bundle = self.compile(&request, &placed.placement)?;
         let stage_plan: StagePlan =
@@ -107,10 +107,10 @@ impl Spawner {
         }
     }
 
-    fn undo(&self, id: &str, error: LaunchError) -> LaunchError {
-        if let Err(error) = self.clean_up(id) {
-            tracing::error!(%id, %error, "a failed launch left something");
-        }
+    /// Removes what a launch has made: at once where nothing runs yet.
+    fn undo(&mut self, id: &str, error: LaunchError) -> LaunchError {
+        self.kill(id);
+        self.settle();
         error
     }
 
@@ -190,6 +190,7 @@ impl Spawner {
         // The service must see its spawner end, and other sandboxes' descriptors are no business
         // of this one.
         self.keepers.clear();
+        self.dying.clear();
         self.queue.clear();
         self.id_maps = super::id_maps::Cache::default();
         self.forget_socket();

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 pub(crate) use slices::Block;
 use slices::Slices;
 
-use crate::keeper::groups::Parents;
+use crate::keeper::groups::{Events, Parents};
 use crate::keeper::roots::Roots;
 use crate::keeper::{self, SOCKET, Surroundings};
 
@@ -70,6 +70,14 @@ struct Known {
     child: Option<process::Pid>,
 }
 
+/// A sandbox that has lost its keeper and was killed. Its last process may be stuck in the kernel,
+/// which nobody else waits for.
+#[derive(Debug)]
+struct Dying {
+    /// Says when the tree is gone; `None` where there is no group.
+    events: Option<Events>,
+}
+
 /// State of a spawner.
 #[derive(Debug)]
 pub(crate) struct Spawner {
@@ -86,6 +94,7 @@ pub(crate) struct Spawner {
     id_maps: id_maps::Cache,
     support: HostSupport,
     keepers: BTreeMap<String, Known>,
+    dying: BTreeMap<String, Dying>,
     queue: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
     /// Held while this is the service's spawner.
     lock: Option<OwnedFd>,
@@ -204,6 +213,7 @@ impl Spawner {
             id_maps: id_maps::Cache::default(),
             support,
             keepers: BTreeMap::new(),
+            dying: BTreeMap::new(),
             queue: VecDeque::new(),
             lock,
         };
@@ -225,6 +235,7 @@ impl Spawner {
             for id in died {
                 self.bury(&id);
             }
+            self.settle();
             // Requests wait while the service does not read its answers.
             while self.queue.is_empty() {
                 match socket::receive(&self.socket, &mut buffer, Wait::Never) {
@@ -252,6 +263,13 @@ impl Spawner {
         let ids: Vec<&String> = self.keepers.keys().collect();
         for known in self.keepers.values() {
             fds.push(PollFd::new(&known.pidfd, PollFlags::IN));
+        }
+        for events in self
+            .dying
+            .values()
+            .filter_map(|dying| dying.events.as_ref())
+        {
+            fds.push(PollFd::new(events, PollFlags::PRI));
         }
         match poll(&mut fds, None) {
             Ok(_) => {}
@@ -316,7 +334,7 @@ impl Spawner {
         })
     }
 
-    /// Cleans up after a keeper that has ended. One that ended well has removed its stage.
+    /// Forgets a keeper that has ended. One that ended well has removed its stage.
     fn bury(&mut self, id: &str) {
         let Some(known) = self.keepers.remove(id) else {
             return;
@@ -331,17 +349,50 @@ impl Spawner {
             Err(_) | Ok(_) => {}
         }
         tracing::warn!(%id, "keeper died; its sandbox is killed");
-        if let Err(error) = self.clean_up(id) {
-            tracing::error!(%id, %error, "sandbox was not cleaned up");
-        }
-        if let Ok(id) = casemate_bundles::ContainerId::parse(id) {
-            self.answer(&FromSpawner::Lost { id }, None);
+        self.kill(id);
+    }
+
+    /// Kills a sandbox without a keeper; [`Self::settle`] removes it when it is gone.
+    fn kill(&mut self, id: &str) {
+        match self.parents.kill(id) {
+            Ok(events) => {
+                self.dying.insert(id.to_owned(), Dying { events });
+            }
+            Err(error) => tracing::error!(%id, %error, "sandbox was not killed"),
         }
     }
 
-    /// Removes everything of a sandbox whose keeper is gone.
+    /// Removes what is left of killed sandboxes that have ended, and says so.
+    fn settle(&mut self) {
+        let is_gone = |dying: &Dying| match &dying.events {
+            None => true,
+            Some(events) => match events.is_populated() {
+                Ok(populated) => !populated,
+                Err(error) => {
+                    tracing::error!(%error, "a killed sandbox cannot be looked at");
+                    false
+                }
+            },
+        };
+        let gone: Vec<String> = self
+            .dying
+            .iter()
+            .filter(|(_, dying)| is_gone(dying))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in gone {
+            self.dying.remove(&id);
+            if let Err(error) = self.clean_up(&id) {
+                tracing::error!(%id, %error, "sandbox was not cleaned up");
+            }
+            if let Ok(id) = casemate_bundles::ContainerId::parse(id) {
+                self.answer(&FromSpawner::Lost { id }, None);
+            }
+        }
+    }
+
+    /// Removes everything of a sandbox of which no process is left.
     fn clean_up(&self, id: &str) -> Result<()> {
-        keeper::kill_group(&self.parents, id)?;
         self.parents.remove(id)?;
         match self.root_dir.open_dir(std::path::Path::new("scratch")) {
             Ok(scratch) => scratch.remove_tree(std::path::Path::new(id))?,

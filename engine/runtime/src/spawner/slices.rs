@@ -95,33 +95,39 @@ impl Slices {
     }
 
     /// Returns a slice, with the lock that keeps it while it is from the pool.
-    pub(crate) fn choose(&self, choice: IdChoice) -> Result<(Slice, Option<OwnedFd>), LaunchError> {
+    pub(crate) fn choose(
+        &self,
+        choice: IdChoice,
+        stages: &Dir,
+    ) -> Result<(Slice, Option<OwnedFd>), LaunchError> {
         match choice {
             IdChoice::Fixed(slice) if self.block.fixed(slice) => Ok((slice, None)),
             IdChoice::Fixed(_) => Err(LaunchError::Refused {
                 code: "PLAN_IDS".to_owned(),
                 message: "the slice is not one of the tiles' half of the block".to_owned(),
             }),
-            IdChoice::Pool => self.take_pooled(),
+            IdChoice::Pool => self.take_pooled(stages),
         }
     }
 
-    fn take_pooled(&self) -> Result<(Slice, Option<OwnedFd>), LaunchError> {
+    fn take_pooled(&self, stages: &Dir) -> Result<(Slice, Option<OwnedFd>), LaunchError> {
+        let failed = |error: Error| {
+            tracing::error!(%error, "a slice cannot be locked");
+            LaunchError::Engine {
+                step: "ids".to_owned(),
+                errno: error.errno().raw_os_error(),
+            }
+        };
+        let used = in_stages(stages).map_err(failed)?;
         for index in self.block.count / 2..self.block.count {
-            match self.lock(index) {
-                Ok(Some(lock)) => {
-                    if let Some(slice) = self.block.slice(index) {
-                        return Ok((slice, Some(lock)));
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::error!(%error, "a slice cannot be locked");
-                    return Err(LaunchError::Engine {
-                        step: "ids".to_owned(),
-                        errno: error.errno().raw_os_error(),
-                    });
-                }
+            let Some(slice) = self.block.slice(index) else {
+                continue;
+            };
+            if used.contains(&slice.first()) {
+                continue;
+            }
+            if let Some(lock) = self.lock(index).map_err(failed)? {
+                return Ok((slice, Some(lock)));
             }
         }
         Err(LaunchError::Unavailable {
@@ -140,6 +146,23 @@ impl Slices {
             Err(errno) => Err(Error::new("flock", index.to_string(), errno)),
         }
     }
+}
+
+/// First ids of the slices of all stages, which their groups are. A keeper that was killed has lost
+/// its lock before its sandbox has ended, and the stage goes last.
+fn in_stages(stages: &Dir) -> casemate_sys::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for name in stages.names()? {
+        match stages.stat(&name) {
+            Ok(stat) if stat.st_gid != 0 => found.push(stat.st_gid),
+            // A file of the engine's own.
+            Ok(_) => {}
+            // It has ended meanwhile.
+            Err(error) if error.errno() == Errno::NOENT => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -174,11 +197,11 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let run_dir = Dir::open_trusted(temp.path()).unwrap();
         let slices = Slices::open(&run_dir, "100000:4".parse().unwrap()).unwrap();
-        let (one, lock) = slices.choose(IdChoice::Pool).unwrap();
-        let (two, _lock) = slices.choose(IdChoice::Pool).unwrap();
+        let (one, lock) = slices.choose(IdChoice::Pool, &run_dir).unwrap();
+        let (two, _lock) = slices.choose(IdChoice::Pool, &run_dir).unwrap();
         assert_eq!(one.first(), 100_000 + 2 * 65_536);
         assert_eq!(two.first(), 100_000 + 3 * 65_536);
-        let none = slices.choose(IdChoice::Pool).unwrap_err();
+        let none = slices.choose(IdChoice::Pool, &run_dir).unwrap_err();
         assert!(matches!(
             none,
             LaunchError::Unavailable {
@@ -187,7 +210,14 @@ mod tests {
             }
         ));
         drop(lock);
-        assert_eq!(slices.choose(IdChoice::Pool).unwrap().0, one);
+        let stage = temp.path().join("stage");
+        std::fs::create_dir(&stage).unwrap();
+        std::os::unix::fs::chown(&stage, None, Some(one.first())).unwrap();
+        slices
+            .choose(IdChoice::Pool, &run_dir)
+            .expect_err("its sandbox is not gone");
+        std::fs::remove_dir(stage).unwrap();
+        assert_eq!(slices.choose(IdChoice::Pool, &run_dir).unwrap().0, one);
     }
 
     #[test]
@@ -195,7 +225,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let run_dir = Dir::open_trusted(temp.path()).unwrap();
         let slices = Slices::open(&run_dir, "100000:4".parse().unwrap()).unwrap();
-        let fixed = |first| slices.choose(IdChoice::Fixed(Slice::parse(first).unwrap()));
+        let fixed = |first| slices.choose(IdChoice::Fixed(Slice::parse(first).unwrap()), &run_dir);
         fixed(100_000).unwrap();
         fixed(165_536).unwrap();
         for wrong in [100_001, 231_072, 70_000] {

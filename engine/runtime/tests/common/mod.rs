@@ -350,6 +350,12 @@ impl World {
         }
     }
 
+    /// First id of the slice of a sandbox.
+    pub fn slice(&self, id: &str) -> u32 {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(self.run_dir().join(id)).unwrap().gid()
+    }
+
     /// Processes of a sandbox on the host.
     pub fn processes(&self, id: &str) -> Vec<u32> {
         std::fs::read_to_string(self.cgroups.join(id).join("cgroup.procs"))
