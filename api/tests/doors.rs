@@ -146,7 +146,7 @@ async fn connections_are_counted_and_given_back() {
     let head = format!("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n");
     let more = status(running.port().await, &head);
     let more = tokio::time::timeout(Duration::from_secs(1), more).await;
-    assert!(more.is_err(), "one too many waits");
+    more.expect_err("one too many waits");
     let bearer = format!("Authorization: Bearer {}\r\n", running.service.token);
     let private = format!("{head}{bearer}");
     assert_eq!(status(running.socket().await, &private).await, "200");

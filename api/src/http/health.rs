@@ -18,10 +18,13 @@ const GOOD_FOR: Duration = Duration::from_mins(1);
 /// How long a failed one counts: who has no credential must not start sandboxes without end.
 const BAD_FOR: Duration = Duration::from_secs(5);
 
+/// When a probe ended, and how it went.
+type Went = (Instant, Result<(), ApiError>);
+
 /// How the last probe went, and a lock that lets one run at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Probe {
-    last: Arc<Mutex<Option<(Instant, Result<(), ApiError>)>>>,
+    last: Arc<Mutex<Option<Went>>>,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -33,7 +36,7 @@ impl Probe {
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<(Instant, Result<(), ApiError>)>> {
+    fn last(&self) -> MutexGuard<'_, Option<Went>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +141,7 @@ mod tests {
         *probe.last() = Some((ago(BAD_FOR), failed()));
         assert!(probe.fresh().is_none(), "tried again");
         *probe.last() = Some((ago(BAD_FOR), Ok(())));
-        assert!(probe.fresh().unwrap().is_ok());
+        probe.fresh().unwrap().unwrap();
         *probe.last() = Some((ago(GOOD_FOR), Ok(())));
         assert!(probe.fresh().is_none() && probe.meanwhile().is_ok());
     }

@@ -316,24 +316,26 @@ fn give_up(
             None => engine.connect(&id).await,
         };
         // Where there is no keeper, there is nothing to end.
-        if let Ok(connection) = connection {
-            let by = CancelledBy::Shutdown;
-            // A keeper that has gone has ended its sandbox.
-            let _gone = connection.send(&ToKeeper::Cancel { by }).await;
-            let ended = async {
-                while let Ok(event) = connection.recv().await {
-                    if matches!(event, KeeperEvent::Control(FromKeeper::Exited { .. }, _)) {
-                        let _gone = connection.send(&ToKeeper::Collected).await;
-                        return;
-                    }
-                }
-            };
-            if tokio::time::timeout(START, ended).await.is_err() {
-                tracing::error!(sandbox = %id, "a sandbox that was given up does not end");
-            }
+        if let Ok(connection) = connection
+            && tokio::time::timeout(START, end(&connection)).await.is_err()
+        {
+            tracing::error!(sandbox = %id, "a sandbox that was given up does not end");
         }
         drop(reservation);
     });
+}
+
+/// Cancels a sandbox and lets its keeper go. An error means that the keeper has gone.
+async fn end(connection: &KeeperConnection) -> Result<(), ApiError> {
+    let by = CancelledBy::Shutdown;
+    connection.send(&ToKeeper::Cancel { by }).await?;
+    attach_to_end(connection).await?;
+    let mut exited = false;
+    while !exited {
+        let event = connection.recv().await?;
+        exited = matches!(event, KeeperEvent::Control(FromKeeper::Exited { .. }, _));
+    }
+    Ok(connection.send(&ToKeeper::Collected).await?)
 }
 
 async fn wait_until_running(connection: &KeeperConnection) -> Result<(), ApiError> {

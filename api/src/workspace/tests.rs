@@ -196,7 +196,7 @@ fn is_closed_by_itself_or_by_a_directory_above_it() {
     let path = middle.join("workspace");
     fs::create_dir_all(&path).unwrap();
     chown(&path, Some(OWNER), Some(OWNER)).unwrap();
-    let open = |path: &std::path::Path, mode| {
+    let open = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     let host = HostPath::parse(path.to_str().unwrap()).unwrap();

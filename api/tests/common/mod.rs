@@ -79,6 +79,7 @@ impl TestService {
     }
 
     /// Every line of the audit log.
+    #[allow(dead_code, reason = "not every test reads it")]
     pub(crate) fn audit(&self) -> Vec<serde_json::Value> {
         let mut lines = Vec::new();
         for file in std::fs::read_dir(self.workspace().join(".xbin/audit")).unwrap() {
