@@ -33,17 +33,18 @@ pub(crate) fn check(path: &str) -> Result<(), PathError> {
     let Some((b'/', rest)) = bytes.split_first() else {
         return Err(PathError::NotAbsolute(path.to_owned()));
     };
-    // In UTF-8 the second block of control characters starts with 0xc2.
-    let control = |byte: &&u8| matches!(**byte, 0..0x20 | 0x7f | 0xc2);
-    if rest.iter().filter(control).count() > 0 && path.chars().any(char::is_control) {
+    // In UTF-8 the second block of control characters starts with 0xc2. Bytes, not truth values, so
+    // that the loops become vector instructions.
+    let control = |byte| u8::from(byte < 0x20) | u8::from(byte == 0x7f) | u8::from(byte == 0xc2);
+    let found = rest.iter().fold(0, |found, &byte| found | control(byte));
+    if found != 0 && path.chars().any(char::is_control) {
         return Err(PathError::ControlCharacter(path.to_owned()));
     }
+    let odd = |a, b| u8::from(a == b'/') & (u8::from(b == b'/') | u8::from(b == b'.'));
     let pairs = bytes.iter().zip(rest);
-    let odd = pairs
-        .filter(|pair| matches!(pair, (b'/', b'/' | b'.')))
-        .count();
-    let odd = odd > 0 || rest.last() == Some(&b'/');
-    if odd
+    let found = pairs.fold(0, |found, (&a, &b)| found | odd(a, b));
+    let slash = rest.last() == Some(&b'/');
+    if (found != 0 || slash)
         && path
             .split('/')
             .skip(1)

@@ -1,6 +1,6 @@
 //! The view that the mounts of a bundle make, indexed for questions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{Access, OciMount, Resolution, StageText, ViewRule};
 use crate::text::Text;
@@ -30,7 +30,8 @@ pub(crate) struct View<'a> {
     facts: Facts<'a>,
     by_destination: HashMap<&'a str, usize>,
     clones: HashMap<&'a str, Clone<'a>>,
-    made: HashSet<&'a str>,
+    /// Asked about few paths, so it is not worth an index.
+    made: Vec<&'a str>,
     lower: Option<&'a str>,
 }
 
@@ -55,7 +56,7 @@ impl<'a> View<'a> {
             facts: *facts,
             by_destination: HashMap::with_capacity(count),
             clones: HashMap::with_capacity(count),
-            made: HashSet::with_capacity(2 * count),
+            made: Vec::with_capacity(2 * count),
             lower: None,
         };
         for (index, mount) in facts.mounts.iter().enumerate() {
@@ -67,7 +68,7 @@ impl<'a> View<'a> {
                 | StageStep::File { path, .. }
                 | StageStep::Fifo { path, .. }
                 | StageStep::Device { path, .. } => {
-                    view.made.insert(path);
+                    view.made.push(path);
                 }
                 StageStep::Bind {
                     source,
@@ -237,9 +238,9 @@ impl<'a> View<'a> {
 
     fn is_made(&self, (source, below): (&str, &str)) -> bool {
         if below.is_empty() {
-            return self.made.contains(source);
+            return self.made.contains(&source);
         }
-        self.made.contains(format!("{source}/{below}").as_str())
+        self.made.contains(&format!("{source}/{below}").as_str())
     }
 
     fn tree_rule(&self, destination: &str, kind: ProjectionKind, access: Access) -> ViewRule {
