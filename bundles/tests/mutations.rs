@@ -991,6 +991,70 @@ const MUTATIONS: &[Mutation] = &[
         Rule::StageStep,
     ),
     (
+        R,
+        "a second name for a clone's number",
+        In::Stage,
+        |s| {
+            step(s, "path", "/run/casemate/k2v9c0a1b2d3/mounts/0")["path"] =
+                json!("/run/casemate/k2v9c0a1b2d3/mounts/00");
+        },
+        Rule::StageStep,
+    ),
+    (
+        R,
+        "clones out of turn",
+        In::Stage,
+        |s| {
+            step(s, "path", "/run/casemate/k2v9c0a1b2d3/mounts/0")["path"] =
+                json!("/run/casemate/k2v9c0a1b2d3/mounts/9");
+        },
+        Rule::StageStep,
+    ),
+    (
+        R,
+        "a clone that nothing mounts",
+        In::Stage,
+        |s| {
+            let path = "/run/casemate/k2v9c0a1b2d3/mounts/7";
+            push(
+                &mut s["steps"],
+                json!({"directory": {"path": path, "owner": {"uid": 0, "gid": 0}, "mode": 365}}),
+            );
+            push(
+                &mut s["steps"],
+                json!({"bind": {"id_map": [], "kind": "directory", "read_only": true,
+            "source": "/opt/sdk", "target": path}}),
+            );
+        },
+        Rule::StageSource,
+    ),
+    (
+        R,
+        "a part of the skeleton twice",
+        In::Stage,
+        |s| {
+            let again = step(s, "path", "/run/casemate/k2v9c0a1b2d3/view/apps/wiki").clone();
+            push(&mut s["steps"], json!({"directory": again}));
+        },
+        Rule::StageStep,
+    ),
+    (
+        R,
+        "a part of the skeleton before its directory",
+        In::Stage,
+        |s| {
+            let steps = s["steps"].as_array_mut().unwrap();
+            let at = |path: &str| {
+                let made = |step: &Value| step["directory"]["path"] == path;
+                steps.iter().position(made).unwrap()
+            };
+            let parent = at("/run/casemate/k2v9c0a1b2d3/view/apps/lib");
+            let part = at("/run/casemate/k2v9c0a1b2d3/view/apps/lib/core");
+            steps.swap(parent, part);
+        },
+        Rule::StageStep,
+    ),
+    (
         P,
         "an upper without limit",
         In::Stage,
