@@ -25,6 +25,8 @@ pub(crate) struct Parents {
     unified_path: PathBuf,
     unified_mount: PathBuf,
     limits: Limiter,
+    /// The spawner: while it lives, the directory of all sandboxes stays.
+    spawner: u32,
 }
 
 #[derive(Debug)]
@@ -49,6 +51,7 @@ impl Parents {
             unified_path: Path::new("/").join(&unified.own),
             unified_mount: unified.mount.clone(),
             limits: Limiter::Missing,
+            spawner: std::process::id(),
         };
         let has = |one: &&Hierarchy, name| one.controllers.iter().any(|found| found == name);
         let v1 = CONTROLLERS.map(|name| all.iter().find(|one| has(one, name)));
@@ -161,26 +164,42 @@ impl Parents {
         Ok(Some(events))
     }
 
-    /// Removes the groups of a sandbox, and the parents that are empty then. Groups that are not
-    /// there are no failure.
+    /// Removes the groups of a sandbox; groups that are not there are no failure. A keeper that has
+    /// outlived its spawner removes the parents as well, where they are empty.
     pub(crate) fn remove(&self, id: &str) -> Result<()> {
-        let mut owns: Vec<&Group> = vec![&self.unified];
-        if let Limiter::V1(groups) = &self.limits {
-            owns.extend(groups);
-        }
-        for own in owns {
-            let parent = match own.open_child(PARENT) {
-                Ok(parent) => parent,
-                Err(error) if error.errno() == Errno::NOENT => continue,
+        for own in self.owns() {
+            match own.open_child(PARENT) {
+                Ok(parent) => remove_soon(&parent, id)?,
+                Err(error) if error.errno() == Errno::NOENT => {}
                 Err(error) => return Err(error),
-            };
-            remove_soon(&parent, id)?;
+            }
+        }
+        let parent =
+            rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+        if std::process::id() == self.spawner || parent == Some(self.spawner) {
+            return Ok(());
+        }
+        self.leave()
+    }
+
+    /// Removes the parents of all sandboxes where they are empty: making and removing them costs
+    /// more than a group, so it is not done for each sandbox.
+    pub(crate) fn leave(&self) -> Result<()> {
+        for own in self.owns() {
             match own.remove_child(PARENT) {
                 Err(error) if error.errno() != Errno::BUSY => return Err(error),
                 _in_use_or_removed => {}
             }
         }
         Ok(())
+    }
+
+    fn owns(&self) -> impl Iterator<Item = &Group> {
+        let limiting: &[Group] = match &self.limits {
+            Limiter::V1(groups) => groups,
+            Limiter::V2 | Limiter::Missing => &[],
+        };
+        std::iter::once(&self.unified).chain(limiting)
     }
 }
 

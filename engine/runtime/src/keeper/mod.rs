@@ -220,8 +220,7 @@ fn keep(order: Order, around: Surroundings<'_>) -> std::result::Result<(), Keepe
             return Err(call("session")(error));
         }
     };
-    drop(mounts);
-    keeper.finish(groups, finished)
+    keeper.finish((groups, mounts), finished)
 }
 
 struct Build<'a> {
@@ -269,7 +268,7 @@ impl Keeper<'_> {
             Stdio::Terminal(size) => Wiring::Terminal(size),
             Stdio::Pipes => Wiring::Pipes(build.payload),
         };
-        let created = start::create(self.placement.stage.as_ref(), id, &config, wiring)?;
+        let created = start::create(self.placement.stage.as_ref(), id, wiring)?;
         clock.lap("create");
         let pid = created.pid.as_raw_nonzero().get().unsigned_abs();
         groups.enter(pid, id).map_err(call("limits"))?;
@@ -317,7 +316,13 @@ impl Keeper<'_> {
         record::clear_stage(self.around.run_dir, id).map_err(call("stage"))
     }
 
-    fn finish(&self, groups: Groups, finished: Finished) -> std::result::Result<(), KeeperError> {
+    /// Tells the result, then takes everything away. The last descriptor of the mount namespace
+    /// unmounts it, which takes its time.
+    fn finish(
+        &self,
+        (groups, mounts): (Groups, OwnedFd),
+        finished: Finished,
+    ) -> std::result::Result<(), KeeperError> {
         let Finished {
             result,
             leftovers_killed,
@@ -326,13 +331,11 @@ impl Keeper<'_> {
             mut clients,
         } = finished;
         let usage = groups.usage();
-        let mut clock = Clock::start();
-        self.clean(Some(groups))?;
-        clock.lap("clean");
-        clock.say(&self.facts.id);
         let reason = match result {
             Ok(reason) => reason,
             Err(error) => {
+                drop(mounts);
+                self.clean(Some(groups))?;
                 clients.failed(&error);
                 return self.say_goodbye(clients);
             }
@@ -349,6 +352,17 @@ impl Keeper<'_> {
         };
         record::write_exit(self.around.run_dir, &self.facts.id, &record).map_err(call("exit"))?;
         let message = FromKeeper::Exited { record };
+        // Nothing runs any more, and the result is known: nobody has to wait for the mounts and
+        // groups to go. Whoever wants that waits for the end of the connection.
+        clients
+            .tell_end(&message, &descriptors)
+            .map_err(call("exit"))?;
+        clients.pump(ring.as_ref());
+        let mut clock = Clock::start();
+        drop(mounts);
+        self.clean(Some(groups))?;
+        clock.lap("clean");
+        clock.say(&self.facts.id);
         self.linger(&mut clients, &message, &descriptors, ring.as_ref())?;
         record::remove_stage(self.around.run_dir, &self.facts.id).map_err(call("stage"))
     }

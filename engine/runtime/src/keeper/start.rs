@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use casemate_bundles::WindowSize;
+use casemate_bundles::{WindowSize, file};
 use casemate_protocol::packet::Stream;
 use casemate_sys::process::{Pid, pidfd_open};
 use casemate_sys::{Error, Result};
@@ -18,7 +18,7 @@ use super::Account;
 
 /// libcontainer's state below the stage.
 const STATE: &str = "oci";
-/// What libcontainer takes for the bundle: the effective configuration and a link to the root.
+/// What libcontainer takes for the bundle: links to the effective configuration and to the root.
 const EFFECTIVE: &str = "effective";
 
 /// A failed start.
@@ -80,15 +80,14 @@ pub(crate) enum Wiring {
     Pipes(Account),
 }
 
-/// Creates the container of a stage whose effective configuration is `config`.
+/// Creates the container of a stage in whose bundle the effective configuration lies.
 pub(crate) fn create(
     stage: &Path,
     id: &str,
-    config: &[u8],
     wiring: Wiring,
 ) -> std::result::Result<Created, StartError> {
     let bundle = stage.join(EFFECTIVE);
-    write_effective(&bundle, config).map_err(call("effective"))?;
+    link_effective(&bundle).map_err(call("effective"))?;
     let oci = |step: &'static str| {
         move |source| StartError::Libcontainer {
             step,
@@ -174,7 +173,7 @@ pub(crate) struct Started {
     pub(crate) streams: Streams,
 }
 
-fn write_effective(bundle: &Path, config: &[u8]) -> Result<()> {
+fn link_effective(bundle: &Path) -> Result<()> {
     let io = |path: PathBuf| {
         move |error: std::io::Error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
@@ -182,13 +181,15 @@ fn write_effective(bundle: &Path, config: &[u8]) -> Result<()> {
         }
     };
     std::fs::create_dir(bundle).map_err(io(bundle.to_owned()))?;
-    let root = bundle.join(casemate_bundles::file::ROOTFS);
-    let target = Path::new("..")
-        .join(casemate_bundles::BUNDLE_DIR)
-        .join(casemate_bundles::file::ROOTFS);
-    std::os::unix::fs::symlink(target, &root).map_err(io(root))?;
-    let file = bundle.join(casemate_bundles::file::CONFIG);
-    std::fs::write(&file, config).map_err(io(file))
+    let beside = Path::new("..").join(casemate_bundles::BUNDLE_DIR);
+    for (name, target) in [
+        (file::ROOTFS, file::ROOTFS),
+        (file::CONFIG, super::effective::FILE),
+    ] {
+        let link = bundle.join(name);
+        std::os::unix::fs::symlink(beside.join(target), &link).map_err(io(link))?;
+    }
+    Ok(())
 }
 
 /// The keeper's ends while the container is being created.

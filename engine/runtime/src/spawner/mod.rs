@@ -116,7 +116,9 @@ pub(crate) fn run(options: Options) -> Result<()> {
         Ok(mut spawner) => {
             // The spawner's copy is the only one, so that a keeper can close it.
             drop(socket);
-            spawner.serve()
+            let served = spawner.serve();
+            spawner.parents.leave()?;
+            served
         }
         Err(error) => {
             tracing::error!(%error, "spawner cannot start");
