@@ -120,6 +120,37 @@ fn run_gives_the_exit_status_and_leaves_nothing() {
 }
 
 #[test]
+fn run_limits_with_the_groups_of_a_keeper() {
+    let mut bundle = Bundle::new("groups");
+    let limits = bundle.config["linux"]["resources"]["pids"]["limit"].clone();
+    bundle.command("echo ready; sleep 1000");
+    let mut own = bundle
+        .call(&["run", "--bundle", bundle.dir.to_str().unwrap(), "c1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 6];
+    std::io::Read::read_exact(own.stdout.as_mut().unwrap(), &mut line).unwrap();
+    assert_eq!(&line, b"ready\n");
+    let name = bundle.config["linux"]["cgroupsPath"].as_str().unwrap();
+    let name = name.trim_start_matches('/').to_owned();
+    let groups = common::groups(&name);
+    let controllers: Vec<&str> = groups.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(controllers, ["", "cpu", "memory", "pids"]);
+    let (_, pids) = &groups[3];
+    let limit = std::fs::read_to_string(pids.join("pids.max")).unwrap();
+    assert_eq!(limit.trim(), limits.to_string());
+    for (controller, group) in &groups {
+        let inside = std::fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        assert!(!inside.is_empty(), "nobody in {controller:?}");
+    }
+    assert!(bundle.oci(&["kill", "c1", "KILL"]).status.success());
+    assert_eq!(own.wait().unwrap().code(), Some(137));
+    assert_eq!(common::groups(&name), []);
+}
+
+#[test]
 fn a_container_goes_through_its_states() {
     let mut bundle = Bundle::new("states");
     bundle.command("sleep 1000");

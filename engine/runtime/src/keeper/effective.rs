@@ -1,10 +1,13 @@
 //! The effective configuration: what libcontainer gets instead of the portable `config.json`.
 //!
 //! The whole list of differences is [`derive`]: the limits are taken out, because the keeper has
-//! applied them itself. Nothing else is changed; the result is written beside the bundle and is
+//! applied them itself. The command line names another group besides ([`derive_in`]). Nothing else
+//! is changed; the result is written beside the bundle and is
 //! not part of its digest.
 
-use serde_json::Value;
+use std::path::Path;
+
+use serde_json::{Map, Value};
 
 /// File name beside `config.json`.
 pub(crate) const FILE: &str = "effective.json";
@@ -23,12 +26,25 @@ pub(crate) enum EffectiveError {
 /// Returns the effective configuration of a bundle whose limits the keeper applies.
 pub(crate) fn derive(config: &[u8]) -> Result<Vec<u8>, EffectiveError> {
     let mut document: Value = serde_json::from_slice(config)?;
+    linux(&mut document)?.remove("resources");
+    Ok(serde_json::to_vec(&document)?)
+}
+
+/// The same for a bundle that was not placed by a spawner: its group is `group`, a path below the
+/// version 2 hierarchy's root.
+pub(crate) fn derive_in(config: &[u8], group: &Path) -> Result<Vec<u8>, EffectiveError> {
+    let mut document: Value = serde_json::from_slice(config)?;
+    let linux = linux(&mut document)?;
+    linux.remove("resources");
+    linux.insert("cgroupsPath".to_owned(), group.to_string_lossy().into());
+    Ok(serde_json::to_vec(&document)?)
+}
+
+fn linux(document: &mut Value) -> Result<&mut Map<String, Value>, EffectiveError> {
     document
         .get_mut("linux")
         .and_then(Value::as_object_mut)
-        .ok_or(EffectiveError::NoLinux)?
-        .remove("resources");
-    Ok(serde_json::to_vec(&document)?)
+        .ok_or(EffectiveError::NoLinux)
 }
 
 #[cfg(test)]

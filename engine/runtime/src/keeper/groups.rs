@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use casemate_bundles::{LimitSupport, Limits};
 use casemate_protocol::Usage;
 use casemate_sys::cgroup::{Group, Hierarchy, hierarchies};
-use casemate_sys::{Error, Result};
+use casemate_sys::{Error, Result, mount};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -112,11 +112,6 @@ impl Parents {
         self.unified_path.join(PARENT).join(id)
     }
 
-    /// Where the version 2 hierarchy is mounted.
-    pub(crate) fn unified_mount(&self) -> &Path {
-        &self.unified_mount
-    }
-
     /// Tries `cgroup.kill` on an empty group.
     pub(crate) fn try_kill(&self) -> Result<()> {
         let name = format!("probe-{}", std::process::id());
@@ -201,6 +196,16 @@ impl Parents {
         };
         std::iter::once(&self.unified).chain(limiting)
     }
+}
+
+/// libcontainer reads nine version 1 hierarchies where it finds them; in a mount namespace of its
+/// own the caller finds version 2 only.
+pub(crate) fn show_unified(parents: &Parents) -> Result<()> {
+    const MOUNT: &str = "/sys/fs/cgroup";
+    if parents.unified_mount == Path::new(MOUNT) {
+        return Ok(());
+    }
+    mount::bind(&parents.unified_mount, Path::new(MOUNT))
 }
 
 fn is(result: &Result<()>, errno: Errno) -> bool {

@@ -3,7 +3,7 @@
 
 mod client;
 mod clients;
-mod effective;
+pub(crate) mod effective;
 pub(crate) mod groups;
 mod input;
 pub(crate) mod record;
@@ -262,7 +262,7 @@ impl Keeper<'_> {
             .parents
             .make(id, build.limits)
             .map_err(call("limits"))?;
-        self.show_unified()?;
+        groups::show_unified(self.around.parents).map_err(call("cgroup view"))?;
         clock.lap("groups");
         let wiring = match build.stdio {
             Stdio::Terminal(size) => Wiring::Terminal(size),
@@ -277,17 +277,6 @@ impl Keeper<'_> {
         clock.lap("start");
         clock.say(id);
         Ok((groups, running, reports))
-    }
-
-    /// libcontainer reads nine version 1 hierarchies where it finds them; in the keeper's own view
-    /// it finds version 2 only.
-    fn show_unified(&self) -> std::result::Result<(), KeeperError> {
-        const MOUNT: &str = "/sys/fs/cgroup";
-        let unified = self.around.parents.unified_mount();
-        if unified == Path::new(MOUNT) {
-            return Ok(());
-        }
-        mount::bind(unified, Path::new(MOUNT)).map_err(call("cgroup view"))
     }
 
     /// Takes away everything but the stage's directory: processes, mounts, groups, changes.

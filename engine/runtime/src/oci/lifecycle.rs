@@ -77,7 +77,7 @@ pub(super) fn create(global: &Global, create: &Create) -> Result<Container, OciE
         .map_err(oci("create"))
 }
 
-fn checked(id: &str) -> Result<String, OciError> {
+pub(super) fn checked(id: &str) -> Result<String, OciError> {
     let valid = !id.is_empty()
         && !matches!(id, "." | "..")
         && id

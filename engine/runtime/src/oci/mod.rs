@@ -4,6 +4,7 @@
 //! command would be host root. A command in a living sandbox is started by `casemate-init enter`.
 
 mod bundle;
+mod groups;
 mod lifecycle;
 mod run;
 
@@ -129,6 +130,15 @@ pub(crate) enum OciError {
     /// A system call of ours.
     #[error(transparent)]
     Call(#[from] casemate_sys::Error),
+    /// The bundle's configuration.
+    #[error("config.json cannot be read")]
+    Spec(#[source] Box<oci_spec::OciSpecError>),
+    /// The bundle's configuration.
+    #[error(transparent)]
+    Effective(#[from] crate::keeper::effective::EffectiveError),
+    /// Not the three limits that a bundle of ours has.
+    #[error("linux.resources and linux.cgroupsPath do not limit memory, pids and cpu of one group")]
+    Limits,
     /// A name that is no name.
     #[error("container id {0:?} is not made of letters, digits, `_`, `+`, `-` and `.`")]
     Id(String),

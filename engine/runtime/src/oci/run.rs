@@ -6,24 +6,41 @@
 use casemate_sys::process::{Ended, Pid, pidfd_open, pidfd_send, wait};
 use casemate_sys::signal::{self, SignalSet};
 
-use super::lifecycle::{create, lost, oci};
-use super::{Create, Global, OciError};
+use super::lifecycle::{checked, create, lost, oci};
+use super::{Create, Global, OciError, bundle, groups};
 
 /// Runs a bundle; returns the exit status of its guard init.
 pub(super) fn run(global: &Global, options: &Create) -> Result<u8, OciError> {
     let all = SignalSet::all();
     signal::set_mask(&all)?;
-    let mut container = create(global, options)?;
-    let ended = watch(&mut container, &all);
+    checked(&options.id)?;
+    bundle::check(&options.bundle)?;
+    let groups = groups::Own::make(global, options)?;
+    let ended = keep(global, options, groups.as_ref(), &all);
     // The error that came first counts.
+    let removed = groups.map_or(Ok(()), groups::Own::remove);
+    let ended = ended?;
+    removed?;
+    Ok(ended.exit_status())
+}
+
+fn keep(
+    global: &Global,
+    options: &Create,
+    groups: Option<&groups::Own>,
+    all: &SignalSet,
+) -> Result<Ended, OciError> {
+    let mut container = create(global, options)?;
+    let ended = watch(&mut container, groups, all);
     let deleted = container.delete(true).map_err(oci("delete"));
     let ended = ended?;
     deleted?;
-    Ok(ended.exit_status())
+    Ok(ended)
 }
 
 fn watch(
     container: &mut libcontainer::container::Container,
+    groups: Option<&groups::Own>,
     all: &SignalSet,
 ) -> Result<Ended, OciError> {
     let pid = container
@@ -31,6 +48,9 @@ fn watch(
         .and_then(|pid| Pid::from_raw(pid.as_raw()))
         .ok_or_else(|| lost("no process"))?;
     let init = pidfd_open(pid)?;
+    if let Some(groups) = groups {
+        groups.enter(pid)?;
+    }
     container.start().map_err(oci("start"))?;
     loop {
         let taken = signal::wait(all)?;

@@ -578,6 +578,21 @@ fn hello(socket: &OwnedFd) -> HostSupport {
     }
 }
 
+/// Groups of a sandbox on the host, by controller; that of version 2 first.
+pub fn groups(id: &str) -> Vec<(String, PathBuf)> {
+    let mut found: Vec<(String, PathBuf)> = casemate_sys::cgroup::hierarchies()
+        .unwrap()
+        .into_iter()
+        .map(|one| {
+            let group = one.mount.join(one.own).join("casemate").join(id);
+            (one.controllers.join(","), group)
+        })
+        .filter(|(_, group)| group.exists())
+        .collect();
+    found.sort();
+    found
+}
+
 fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) {
     assert!(
         casemate_sys::descriptor::wait_readable(fd, limit).unwrap(),
