@@ -120,24 +120,20 @@ impl Parents {
         killed
     }
 
-    /// Makes the groups of a sandbox and sets and verifies its limits.
+    /// Makes the groups of a sandbox, without limits yet.
     pub(crate) fn make(&self, id: &str, limits: Option<&Limits>) -> Result<Groups> {
         let unified = make_below(&self.unified, id)?;
         let limiter = match (&self.limits, limits) {
             (_, None) | (Limiter::Missing, _) => GroupLimits::None,
-            (Limiter::V2, Some(limits)) => {
-                set_v2(&unified, limits)?;
-                GroupLimits::V2
-            }
-            (Limiter::V1([memory, pids, cpu]), Some(limits)) => {
-                let made = [
+            (Limiter::V2, Some(limits)) => GroupLimits::V2(*limits),
+            (Limiter::V1([memory, pids, cpu]), Some(limits)) => GroupLimits::V1(
+                [
                     make_below(memory, id)?,
                     make_below(pids, id)?,
                     make_below(cpu, id)?,
-                ];
-                set_v1(&made, limits)?;
-                GroupLimits::V1(made)
-            }
+                ],
+                *limits,
+            ),
         };
         Ok(Groups { unified, limiter })
     }
@@ -262,6 +258,8 @@ fn set_v1([memory, pids, cpu]: &[Group; 3], limits: &Limits) -> Result<()> {
     let bytes = limits.memory.get().to_string();
     set(memory, "memory.limit_in_bytes", &bytes)?;
     set_if_present(memory, "memory.memsw.limit_in_bytes", &bytes)?;
+    // What the engine has used to make the sandbox is not the sandbox's.
+    memory.write("memory.max_usage_in_bytes", "0")?;
     set(pids, "pids.max", &limits.pids.get().to_string())?;
     set(cpu, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
     set(cpu, "cpu.cfs_quota_us", &quota(limits).to_string())
@@ -355,21 +353,47 @@ pub(crate) struct Groups {
 #[derive(Debug)]
 enum GroupLimits {
     None,
-    V2,
-    V1([Group; 3]),
+    V2(Limits),
+    V1([Group; 3], Limits),
 }
 
 impl Groups {
-    /// Puts a process into the groups of the version 1 hierarchies; libcontainer has put it into
-    /// the version 2 group. Then checks that it is in all of them.
-    pub(crate) fn enter(&self, pid: u32, id: &str) -> Result<()> {
+    /// Lets the calling process make a child that begins in the groups of the version 1
+    /// hierarchies: it goes there, and back. For a thread that moves itself the kernel needs no
+    /// grace period, which the move of another process waits for (`cgroup_threadgroup_rwsem`).
+    pub(crate) fn with_children<T>(
+        &self,
+        parents: &Parents,
+        make: impl FnOnce() -> T,
+    ) -> Result<T> {
+        let (GroupLimits::V1(groups, _), Limiter::V1(own)) = (&self.limiter, &parents.limits)
+        else {
+            return Ok(make());
+        };
+        let go = |groups: &[Group; 3]| {
+            groups
+                .iter()
+                .try_for_each(|group| group.write("tasks", "0"))
+        };
+        let entered = go(groups);
+        let made = entered.map(|()| make());
+        // In any case: a group with a process in it could not be removed.
+        go(own)?;
+        made
+    }
+
+    /// Sets the limits, reads them back, and checks that a process is in all groups. libcontainer
+    /// has put it into the version 2 group.
+    pub(crate) fn limit(&self, pid: u32, id: &str) -> Result<()> {
         // The version 2 group has no name; without it nothing could kill the tree.
         let mut wanted = vec![""];
-        if let GroupLimits::V1(groups) = &self.limiter {
-            for group in groups {
-                group.add(pid)?;
+        match &self.limiter {
+            GroupLimits::None => {}
+            GroupLimits::V2(limits) => set_v2(&self.unified, limits)?,
+            GroupLimits::V1(groups, limits) => {
+                set_v1(groups, limits)?;
+                wanted.extend(CONTROLLERS);
             }
-            wanted.extend(CONTROLLERS);
         }
         let path = format!("/proc/{pid}/cgroup");
         let text = std::fs::read_to_string(&path).map_err(|error| {
@@ -406,8 +430,8 @@ impl Groups {
     pub(crate) fn out_of_memory(&self) -> Result<bool> {
         let kills = match &self.limiter {
             GroupLimits::None => 0,
-            GroupLimits::V2 => self.unified.value("memory.events", "oom_kill")?,
-            GroupLimits::V1([memory, ..]) => memory.value("memory.oom_control", "oom_kill")?,
+            GroupLimits::V2(_) => self.unified.value("memory.events", "oom_kill")?,
+            GroupLimits::V1([memory, ..], _) => memory.value("memory.oom_control", "oom_kill")?,
         };
         Ok(kills > 0)
     }
@@ -416,11 +440,11 @@ impl Groups {
     pub(crate) fn usage(&self) -> Usage {
         let (memory, pids) = match &self.limiter {
             GroupLimits::None => (None, None),
-            GroupLimits::V2 => (
+            GroupLimits::V2(_) => (
                 counted(self.unified.number("memory.peak")),
                 counted(self.unified.number("pids.peak")),
             ),
-            GroupLimits::V1([memory, pids, _cpu]) => (
+            GroupLimits::V1([memory, pids, _cpu], _) => (
                 counted(memory.number("memory.max_usage_in_bytes")),
                 counted(pids.number("pids.peak")),
             ),

@@ -268,10 +268,13 @@ impl Keeper<'_> {
             Stdio::Terminal(size) => Wiring::Terminal(size),
             Stdio::Pipes => Wiring::Pipes(build.payload),
         };
-        let created = start::create(self.placement.stage.as_ref(), id, wiring)?;
+        let create = || start::create(self.placement.stage.as_ref(), id, wiring);
+        let created = groups
+            .with_children(self.around.parents, create)
+            .map_err(call("limits"))??;
         clock.lap("create");
         let pid = created.pid.as_raw_nonzero().get().unsigned_abs();
-        groups.enter(pid, id).map_err(call("limits"))?;
+        groups.limit(pid, id).map_err(call("limits"))?;
         clock.lap("limits");
         let running = created.start()?;
         clock.lap("start");

@@ -62,10 +62,18 @@ impl Own {
         }
     }
 
-    /// Puts the container's first process into the groups and checks that it is there.
-    pub(super) fn enter(&self, init: Pid) -> Result<(), OciError> {
+    /// Makes a container whose first process begins in the groups.
+    pub(super) fn with_children<T>(
+        &self,
+        make: impl FnOnce() -> Result<T, OciError>,
+    ) -> Result<T, OciError> {
+        self.groups.with_children(&self.parents, make)?
+    }
+
+    /// Sets the limits and checks that the container's first process is in the groups.
+    pub(super) fn limit(&self, init: Pid) -> Result<(), OciError> {
         let pid = init.as_raw_nonzero().get().unsigned_abs();
-        Ok(self.groups.enter(pid, &self.name)?)
+        Ok(self.groups.limit(pid, &self.name)?)
     }
 
     /// Removes the groups when the container is gone.

@@ -30,7 +30,11 @@ fn keep(
     groups: Option<&groups::Own>,
     all: &SignalSet,
 ) -> Result<Ended, OciError> {
-    let mut container = create(global, options)?;
+    let make = || create(global, options);
+    let mut container = match groups {
+        Some(groups) => groups.with_children(make)?,
+        None => make()?,
+    };
     let ended = watch(&mut container, groups, all);
     let deleted = container.delete(true).map_err(oci("delete"));
     let ended = ended?;
@@ -49,7 +53,7 @@ fn watch(
         .ok_or_else(|| lost("no process"))?;
     let init = pidfd_open(pid)?;
     if let Some(groups) = groups {
-        groups.enter(pid)?;
+        groups.limit(pid)?;
     }
     container.start().map_err(oci("start"))?;
     loop {
