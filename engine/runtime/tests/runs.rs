@@ -11,6 +11,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use casemate_bundles::{Pids, Profile};
 use casemate_protocol::{AttachMode, CancelledBy, ExitReason, FromKeeper, SignalName, ToKeeper};
 use common::{Ask, Ended, World};
 
@@ -52,6 +53,26 @@ fn exit_codes_output_and_both_streams_arrive() {
     }
     until("keepers are reaped", || world.list().is_empty());
     assert_eq!(world.descriptors(), before + 1, "one cached id map");
+}
+
+#[test]
+fn the_smallest_limits_are_enough_to_begin() {
+    let mut world = World::start();
+    let mut ask = Ask::sh("exit 5").memory(8 << 20);
+    ask.limits.pids = Pids::parse(4).unwrap();
+    let mut request = ask.request(&world.base);
+    let Profile::Process { view, .. } = &mut request.plan.profile else {
+        unreachable!("a command run");
+    };
+    view.scratch_bytes = 1 << 20;
+    let document = serde_json::to_vec(&request).unwrap();
+    let mut connection = world.launch_document(&document).unwrap();
+    connection.attach(AttachMode::Write);
+    let ended = connection.end();
+    assert_eq!(ended.record.reason, exited(5));
+    let peak = ended.record.usage.memory_peak_bytes.unwrap();
+    assert!(peak <= 8 << 20, "{peak}");
+    world.assert_nothing_left(&ask.id);
 }
 
 #[test]
