@@ -234,7 +234,9 @@ fn stage(
         config.program("casemate-init").as_str(),
     ]);
     let ids = id_block(config)?;
-    command.arg("--ids").arg(format!("{}:{}", ids.first, ids.slices));
+    command
+        .arg("--ids")
+        .arg(format!("{}:{}", ids.first, ids.slices));
     for (option, directories) in [
         ("--workspace", config.workspace.as_slice()),
         ("--extra-ro", config.extra_ro.as_slice()),
