@@ -4,7 +4,8 @@ use std::error::Error as _;
 use std::io::{self, Write as _};
 
 use casemate_rootfs::{
-    ArchiveError, FileError, ImportError, IngestError, ResolveError, StoreError, UnpackError,
+    ArchiveError, BlobError, FileError, ImageError, ImportError, IngestError, LayerError,
+    ResolveError, StoreError, UnpackError,
 };
 
 use crate::debian::BuildError;
@@ -98,9 +99,12 @@ fn of_store(error: &StoreError) -> u8 {
 fn of_import(error: &ImportError) -> u8 {
     match error {
         ImportError::Store(error) => of_store(error),
-        ImportError::Ingest(IngestError::File(error))
-        | ImportError::Unpack(UnpackError::File(error))
-        | ImportError::File(error) => of_file(error),
+        ImportError::Ingest(IngestError::File(error)) | ImportError::File(error) => of_file(error),
+        ImportError::Image(ImageError::Blob { source, .. }) | ImportError::Blob(source) => {
+            of_blob(source)
+        }
+        ImportError::Image(_) => USAGE,
+        ImportError::Layer(error) => of_layer(error),
         ImportError::Ingest(IngestError::Read(source)) if is_damage(source) => USAGE,
         ImportError::Ingest(IngestError::Read(source)) => of_io(source),
         ImportError::Ingest(IngestError::Empty | IngestError::Size) => USAGE,
@@ -108,14 +112,41 @@ fn of_import(error: &ImportError) -> u8 {
             .source()
             .and_then(|source| source.downcast_ref::<io::Error>())
             .map_or(USAGE, of_named),
-        ImportError::Unpack(UnpackError::Archive(ArchiveError::Read { source, .. }))
-        | ImportError::ReadBack(source) => of_io(source),
-        ImportError::Unpack(UnpackError::Entry { source, .. }) => source
+    }
+}
+
+fn of_blob(error: &BlobError) -> u8 {
+    match error {
+        BlobError::Store(error) => of_store(error),
+        BlobError::Absent(_) => NO_INPUT,
+        BlobError::Read(error) => of_io(error),
+        BlobError::Size { .. } | BlobError::Digest { .. } | BlobError::Large { .. } => USAGE,
+        BlobError::File(error) => of_file(error),
+    }
+}
+
+fn of_layer(error: &LayerError) -> u8 {
+    match error {
+        LayerError::Unpack { source, .. } => of_unpack(source),
+        LayerError::Read { source, .. } if is_damage(source) => USAGE,
+        LayerError::Read { source, .. } => of_io(source),
+        LayerError::DiffId { .. } => USAGE,
+        LayerError::Blob { .. } | LayerError::Directories(_) => IO,
+        LayerError::File(error) => of_file(error),
+    }
+}
+
+fn of_unpack(error: &UnpackError) -> u8 {
+    match error {
+        UnpackError::Archive(ArchiveError::Read { source, .. }) if is_damage(source) => USAGE,
+        UnpackError::Archive(ArchiveError::Read { source, .. }) => of_io(source),
+        UnpackError::Entry { source, .. } => source
             .source()
             .and_then(|source| source.downcast_ref::<io::Error>())
             .map_or(USAGE, of_io),
-        ImportError::Unpack(UnpackError::Archive(_) | UnpackError::Entries) => USAGE,
-        ImportError::Unpack(UnpackError::Directory { .. }) | ImportError::Changed { .. } => IO,
+        UnpackError::Archive(_) | UnpackError::Entries => USAGE,
+        UnpackError::Directory { .. } => IO,
+        UnpackError::File(error) => of_file(error),
     }
 }
 

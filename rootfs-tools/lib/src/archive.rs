@@ -22,7 +22,9 @@ pub(crate) const MAX_NAME_BYTES: usize = 255;
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The stream failed: a bad disk, or compressed data that is damaged.
-    #[error("the archive cannot be read at byte {offset}")]
+    #[error(
+        "the archive cannot be read at byte {offset}: it is damaged, truncated or out of reach"
+    )]
     Read {
         /// Bytes of the uncompressed archive before the failure.
         offset: u64,
@@ -397,11 +399,6 @@ impl<R: Read> Archive<R> {
             offset: self.offset,
             source,
         }
-    }
-
-    /// Returns how many bytes of the uncompressed archive have been read.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
     }
 }
 

@@ -101,8 +101,12 @@ impl<T> Hashing<T> {
     }
 
     /// Returns how many bytes have passed.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn passed(&self) -> u64 {
         self.bytes
+    }
+
+    pub(crate) fn get_ref(&self) -> &T {
+        &self.inner
     }
 
     /// Ends the computation.
@@ -114,7 +118,7 @@ impl<T> Hashing<T> {
         )
     }
 
-    fn pass(&mut self, passed: &[u8]) {
+    pub(crate) fn pass(&mut self, passed: &[u8]) {
         self.hash.update(passed);
         self.bytes += passed.len() as u64;
     }

@@ -73,7 +73,7 @@ pub(crate) fn replace_json<T: Serialize>(
 ) -> Result<(), FileError> {
     let mut content = to_json(document, path)?;
     content.push(b'\n');
-    let temporary = staging.dir().join("document");
+    let temporary = staging.temporary();
     write_synced(&temporary, &content)?;
     fs::rename(&temporary, path).map_err(failed("replace", path))?;
     path.parent().map_or(Ok(()), sync_dir)
@@ -114,7 +114,16 @@ pub(crate) fn lock(path: &Path, kind: FlockOperation) -> Result<OwnedFd, FileErr
 
 /// Takes the lock at once; `None` where another process holds it.
 pub(crate) fn try_lock(path: &Path) -> Result<Option<OwnedFd>, FileError> {
-    let file = open_lock(path, OFlags::CREATE)?;
+    try_lock_with(path, OFlags::CREATE)
+}
+
+/// Takes the lock of a file that exists; `None` where another process holds it.
+pub(crate) fn try_lock_existing(path: &Path) -> Result<Option<OwnedFd>, FileError> {
+    try_lock_with(path, OFlags::empty())
+}
+
+fn try_lock_with(path: &Path, flags: OFlags) -> Result<Option<OwnedFd>, FileError> {
+    let file = open_lock(path, flags)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -126,4 +135,19 @@ pub(crate) fn try_lock(path: &Path) -> Result<Option<OwnedFd>, FileError> {
 pub(crate) fn open_lock(path: &Path, flags: OFlags) -> Result<OwnedFd, FileError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags;
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed("open", path))
+}
+
+/// Returns the paths of what is in `dir`.
+pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let list = fs::read_dir(dir).map_err(failed("list", dir))?;
+    list.map(|entry| entry.map(|entry| entry.path()).map_err(failed("list", dir)))
+        .collect()
+}
+
+/// Returns the paths of what is in `dir`; none where it does not exist.
+pub(crate) fn entries_if_any(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
+    match entries(dir) {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed,
+    }
 }

@@ -1,34 +1,40 @@
-//! Import: from an archive or a directory to a named, pinned snapshot.
+//! Import: from an archive, a directory or the blobs of an image to a named, pinned snapshot.
 //!
-//! 1. the input becomes a compressed layer in a staging directory, hashed and synced
-//! 2. the layer is read again, checked against both digests, and unpacked in staging
+//! 1. a hold keeps what is needed from now on; the blobs are hashed, synced and in place, the one
+//!    of an archive or directory in staging still
+//! 2. the layers are read, checked against their digests, and unpacked in staging
 //! 3. the file system is synced, once
-//! 4. under `locks/gc` (shared): blobs are renamed into place, then the snapshot
+//! 4. under `locks/gc` (shared): blobs that are still in staging are renamed into place, then the
+//!    snapshot
 //! 5. under `locks/index`: the pin file, then `index.json`
 //!
-//! Nothing outside staging changes before step 4, so a refused archive leaves no trace. Each
-//! later step is one rename and can be repeated.
+//! What an archive or directory gives changes nothing outside staging before step 4, so a refused
+//! archive leaves no trace. Each later step is one rename and can be repeated.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
+use crate::blob::{Blob, BlobError};
 use crate::digest::Digest;
 use crate::directory::{self, DirectoryError};
 use crate::files::{self, FileError, failed};
 use crate::format::Format;
-use crate::ingest::{self, BlobReader, IngestError, Layer};
+use crate::hold::Hold;
+use crate::image::{self, Image, ImageError, Parts};
+use crate::ingest::{self, IngestError, Layer};
+use crate::layers::{self, LayerError, LayerFile};
 use crate::name::BaseName;
 use crate::notice::Notices;
-use crate::oci::{Descriptor, ImageConfig, Manifest};
-use crate::staging::Staging;
+use crate::oci::{self, Descriptor, ImageConfig, Manifest, Platform};
 use crate::store::{ResolvedBase, SnapshotMeta, Store, StoreError};
-use crate::unpack::{self, UnpackError};
+use crate::unpack::Marks;
 
-/// Why an import failed. The store is as it was before.
+/// Why an import failed. The bases of the store are as they were before.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The store does not let itself be changed.
@@ -40,22 +46,15 @@ pub enum ImportError {
     /// The directory cannot be archived.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The archive is refused.
+    /// The documents of the image cannot be used.
     #[error(transparent)]
-    Unpack(#[from] UnpackError),
-    /// What was written could not be read back.
-    #[error("the layer that was just written cannot be read back")]
-    ReadBack(#[source] io::Error),
-    /// What was written is not what was read back.
-    #[error(
-        "the layer that was just written reads back as {found} instead of {written}: check the disk"
-    )]
-    Changed {
-        /// Digest of what was written.
-        written: Digest,
-        /// Digest of what was read.
-        found: Digest,
-    },
+    Image(#[from] ImageError),
+    /// A blob of the image is missing or damaged.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// A layer is refused.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
     /// A file of the store could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -75,7 +74,7 @@ pub enum Source<'a> {
 pub enum Step {
     /// Bytes read of the input.
     Reading(u64),
-    /// Bytes unpacked, of the uncompressed archive.
+    /// Bytes of the layers' blobs that are unpacked.
     Unpacking {
         /// So far.
         bytes: u64,
@@ -99,12 +98,19 @@ pub enum Step {
 pub struct Imported {
     /// The base.
     pub base: ResolvedBase,
-    /// Size of the uncompressed archive in bytes.
+    /// Size of the uncompressed layers in bytes.
     pub bytes: u64,
-    /// Number of entries of the archive.
+    /// Number of entries of the layers.
     pub entries: u64,
     /// What was left out or is worth knowing.
     pub notices: Notices,
+}
+
+/// What gets a name.
+struct Named<'a> {
+    name: &'a BaseName,
+    entry: Descriptor,
+    base: ResolvedBase,
 }
 
 impl Store {
@@ -116,33 +122,37 @@ impl Store {
         source: Source<'_>,
         progress: &mut dyn FnMut(Step),
     ) -> Result<Imported, ImportError> {
-        self.require_write()?;
-        let staging = Staging::create(self)?;
+        let hold = self.hold()?;
         let mut notices = Notices::default();
-        let blob = staging.dir().join("layer");
+        let file = hold.staging().temporary();
         let layer = match source {
             Source::Archive(input) => {
                 let mut read = |bytes| progress(Step::Reading(bytes));
-                ingest::ingest_archive(input, &blob, &mut read)?
+                ingest::ingest_archive(input, &file, &mut read)?
             }
-            Source::Directory(dir) => ingest::ingest_written(&blob, |sink| {
+            Source::Directory(dir) => ingest::ingest_written(&file, |sink| {
                 let mut read = |bytes| progress(Step::Reading(bytes));
                 directory::archive(dir, sink, &mut notices, &mut read).map_err(ImportError::from)
             })?,
         };
-        let snapshot = unpack_snapshot(&staging, &layer, &mut notices, progress)?;
+        let layers = [LayerFile {
+            path: file,
+            blob: layer.blob.clone(),
+            diff_id: layer.diff_id.clone(),
+        }];
+        let snapshot = unpack_snapshot(&hold, &layers, Marks::Refused, &mut notices, progress)?;
         let publish = self.lock_publish()?;
-        let (manifest, manifest_bytes) = self.store_blobs(&staging, &layer)?;
+        let manifest = self.store_rootfs(&hold, &layers, &layer, &snapshot.chain)?;
         progress(Step::BlobsStored);
-        self.store_snapshot(&staging, &snapshot.chain)?;
+        self.store_snapshot(&hold, &snapshot)?;
         progress(Step::SnapshotStored);
-        let base = ResolvedBase {
-            name: name.clone(),
-            manifest,
-            fs: self.snapshot_dir(&snapshot.chain).join("fs"),
-            chain: snapshot.chain,
+        let image = Image {
+            manifest: &manifest,
+            media_type: oci::MANIFEST,
+            name,
+            annotations: BTreeMap::new(),
         };
-        self.give_name(&staging, &base, manifest_bytes, progress)?;
+        let base = self.give_name(&hold, image, &Platform::here(), snapshot.chain, progress)?;
         drop(publish);
         Ok(Imported {
             base,
@@ -152,28 +162,107 @@ impl Store {
         })
     }
 
-    /// Moves the layer into the store and writes config and manifest. Returns the manifest's
-    /// digest and size.
-    fn store_blobs(&self, staging: &Staging, layer: &Layer) -> Result<(Digest, u64), ImportError> {
-        let blobs = self.blobs();
-        move_blob(&staging.dir().join("layer"), &blobs.join(layer.blob.hex()))?;
-        let write = |content: &[u8]| -> Result<(Digest, u64), FileError> {
-            let digest = Digest::of(content);
-            let temporary = staging.dir().join("blob");
-            files::write_synced(&temporary, content)?;
-            move_blob(&temporary, &blobs.join(digest.hex()))?;
-            Ok((digest, content.len() as u64))
+    /// Unpacks an image whose manifest, configuration and layers were stored with
+    /// [`Store::ingest_blob`] under the same hold, or found with [`Store::has_blob`]; gives it the
+    /// name and pins it. A base that had the name keeps a name with the first digits of its
+    /// version.
+    pub fn commit_image(
+        &self,
+        hold: &Hold,
+        image: Image<'_>,
+        progress: &mut dyn FnMut(Step),
+    ) -> Result<Imported, ImportError> {
+        self.require_write()?;
+        let parts = Parts::read(self, &image.manifest.digest)?;
+        let mut blobs = vec![image.manifest, &parts.config];
+        blobs.extend(&parts.layers);
+        for blob in blobs {
+            if !self.has_blob(hold, blob)? {
+                return Err(BlobError::Absent(blob.digest.clone()).into());
+            }
+        }
+        progress(Step::BlobsStored);
+        let layers = parts.files(|digest| self.blob_path(digest));
+        let chain = image::chain_id(&parts.diff_ids);
+        let mut notices = Notices::default();
+        let snapshot = match self.known_snapshot(hold, chain.as_ref(), &layers)? {
+            Some(known) => known,
+            None => {
+                let made = unpack_snapshot(hold, &layers, Marks::Applied, &mut notices, progress)?;
+                let publish = self.lock_publish()?;
+                self.store_snapshot(hold, &made)?;
+                drop(publish);
+                made
+            }
         };
-        let (config, config_bytes) =
-            write(&files::to_json(&ImageConfig::new(&layer.diff_id), &blobs)?)?;
-        let manifest = Manifest::new((&config, config_bytes), (&layer.blob, layer.blob_bytes));
-        let stored = write(&files::to_json(&manifest, &blobs)?)?;
-        files::sync_dir(&blobs)?;
-        Ok(stored)
+        progress(Step::SnapshotStored);
+        let publish = self.lock_publish()?;
+        let base = self.give_name(hold, image, &parts.platform, snapshot.chain, progress)?;
+        drop(publish);
+        Ok(Imported {
+            base,
+            bytes: snapshot.bytes,
+            entries: snapshot.entries,
+            notices,
+        })
     }
 
-    fn store_snapshot(&self, staging: &Staging, chain: &Digest) -> Result<(), ImportError> {
-        let from = staging.dir().join("snapshot");
+    /// Returns the snapshot that the layers unpack to, where the store has it. The layers are
+    /// checked all the same: a configuration can name any snapshot.
+    fn known_snapshot(
+        &self,
+        hold: &Hold,
+        chain: Option<&Digest>,
+        layers: &[LayerFile],
+    ) -> Result<Option<SnapshotMeta>, ImportError> {
+        let Some(chain) = chain else {
+            return Ok(None);
+        };
+        hold.add(self, chain)?;
+        let meta = match self.snapshot_meta(chain) {
+            Err(StoreError::UnknownSnapshot(_)) => return Ok(None),
+            meta => meta?,
+        };
+        let made_of: Vec<_> = layers.iter().map(|layer| &layer.blob.digest).collect();
+        if !meta.layers.iter().eq(made_of) {
+            for layer in layers {
+                layers::verify(layer)?;
+            }
+        }
+        Ok(Some(meta))
+    }
+
+    /// Moves the layer into the store and writes config and manifest. Returns the manifest.
+    fn store_rootfs(
+        &self,
+        hold: &Hold,
+        layers: &[LayerFile],
+        layer: &Layer,
+        diff_id: &Digest,
+    ) -> Result<Blob, ImportError> {
+        for layer in layers {
+            self.place_blob(hold, &layer.path, &layer.blob.digest)?;
+        }
+        let write = |content: &[u8]| -> Result<Blob, FileError> {
+            let digest = Digest::of(content);
+            let temporary = hold.staging().temporary();
+            files::write_synced(&temporary, content)?;
+            self.place_blob(hold, &temporary, &digest)?;
+            Ok(Blob {
+                digest,
+                size: content.len() as u64,
+            })
+        };
+        let blobs = self.blobs();
+        let config = write(&files::to_json(&ImageConfig::of_rootfs(diff_id), &blobs)?)?;
+        let manifest = Manifest::of_rootfs(&config, &layer.blob, layer.compression);
+        Ok(write(&files::to_json(&manifest, &blobs)?)?)
+    }
+
+    fn store_snapshot(&self, hold: &Hold, snapshot: &SnapshotMeta) -> Result<(), ImportError> {
+        let chain = &snapshot.chain;
+        hold.add(self, chain)?;
+        let from = hold.staging().dir().join("snapshot");
         let to = self.snapshot_dir(chain);
         match rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE) {
             Ok(()) => {}
@@ -185,70 +274,86 @@ impl Store {
         Ok(())
     }
 
-    /// Pins the base and enters it into the index.
+    /// Pins the base and enters it into the index. The caller keeps collection away.
     fn give_name(
         &self,
-        staging: &Staging,
-        base: &ResolvedBase,
-        manifest_bytes: u64,
+        hold: &Hold,
+        image: Image<'_>,
+        platform: &Platform,
+        chain: Digest,
         progress: &mut dyn FnMut(Step),
-    ) -> Result<(), ImportError> {
+    ) -> Result<ResolvedBase, ImportError> {
         let created = crate::time::now();
-        let entry = Descriptor::base(&base.manifest, manifest_bytes, &base.chain, created);
+        let mut entry = Descriptor::base(image.media_type, image.manifest, &chain, created);
+        entry.set_platform(platform);
+        for (key, value) in image.annotations {
+            entry.annotations.entry(key).or_insert(value);
+        }
+        let named = Named {
+            name: image.name,
+            entry,
+            base: ResolvedBase {
+                name: image.name.clone(),
+                manifest: image.manifest.digest.clone(),
+                fs: self.snapshot_dir(&chain).join("fs"),
+                chain,
+            },
+        };
+        self.enter(hold, named, progress)
+    }
+
+    fn enter(
+        &self,
+        hold: &Hold,
+        named: Named<'_>,
+        progress: &mut dyn FnMut(Step),
+    ) -> Result<ResolvedBase, ImportError> {
+        let Named { name, entry, base } = named;
+        let staging = hold.staging();
         let lock = self.lock_index()?;
         let mut index = self.index()?;
-        if let Some(kept) = index.preserved_name(&base.name, &entry)
-            && self.pin_of(&base.name)?.is_some()
-            && let Some(old) = index
-                .find(&base.name)
-                .and_then(|old| self.resolved(&kept, old))
+        if let Some(kept) = index.preserved_name(name, &entry)
+            && self.pin_of(name)?.is_some()
+            && let Some(old) = index.find(name).and_then(|old| self.resolved(&kept, old))
         {
             self.write_pin(staging, &old)?;
         }
-        self.write_pin(staging, base)?;
+        self.write_pin(staging, &base)?;
         progress(Step::Pinned);
-        index.give_name(&base.name, entry);
-        files::replace_json(staging, &self.index_path(), &index)?;
+        index.give_name(name, entry);
+        self.write_index(staging, &index)?;
         progress(Step::Named);
         drop(lock);
-        Ok(())
+        Ok(base)
     }
 }
 
-/// Unpacks the layer in staging, checks that it is what was written, and makes it durable.
+/// Unpacks the layers in staging, checks them, and makes the tree durable.
 fn unpack_snapshot(
-    staging: &Staging,
-    layer: &Layer,
+    hold: &Hold,
+    layers: &[LayerFile],
+    marks: Marks,
     notices: &mut Notices,
     progress: &mut dyn FnMut(Step),
 ) -> Result<SnapshotMeta, ImportError> {
-    let snapshot = staging.dir().join("snapshot");
+    let snapshot = hold.staging().dir().join("snapshot");
     let fs = snapshot.join("fs");
     files::make_dir(&snapshot, 0o755)?;
     files::make_dir(&fs, 0o700)?;
-    let mut blob = BlobReader::open(&staging.dir().join("layer"))?;
-    let mut report = |bytes| {
-        progress(Step::Unpacking {
-            bytes,
-            of: layer.bytes,
-        });
-    };
-    let unpacked = unpack::unpack(&mut blob, &fs, notices, &mut report)?;
-    let (found, diff_id) = blob.finish().map_err(ImportError::ReadBack)?;
-    for (written, found) in [(&layer.blob, found), (&layer.diff_id, diff_id)] {
-        if *written != found {
-            return Err(ImportError::Changed {
-                written: written.clone(),
-                found,
-            });
-        }
-    }
+    let of = layers.iter().map(|layer| layer.blob.size).sum();
+    let mut report = |bytes| progress(Step::Unpacking { bytes, of });
+    let unpacked = layers::flatten(layers, &fs, marks, notices, &mut report)?;
+    // An archive without a byte has no layer either.
+    let chain = image::chain_id(&unpacked.diff_ids).filter(|_| unpacked.bytes > 0);
     let meta = SnapshotMeta {
         format: Format::current(),
-        // OCI image-spec, config.md: the chain id of one layer is its diff id.
-        chain: layer.diff_id.clone(),
-        diff_ids: vec![layer.diff_id.clone()],
-        bytes: layer.bytes,
+        chain: chain.ok_or(IngestError::Empty)?,
+        diff_ids: unpacked.diff_ids,
+        layers: layers
+            .iter()
+            .map(|layer| layer.blob.digest.clone())
+            .collect(),
+        bytes: unpacked.bytes,
         entries: unpacked.entries,
     };
     let path = snapshot.join("meta.json");
@@ -258,12 +363,4 @@ fn unpack_snapshot(
     rustix::fs::syncfs(&opened).map_err(failed("sync", &snapshot))?;
     progress(Step::Synced);
     Ok(meta)
-}
-
-/// Renames a synced file to its place among the blobs, where nobody writes to it any more.
-fn move_blob(from: &Path, to: &Path) -> Result<(), FileError> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let permissions = fs::Permissions::from_mode(0o444);
-    fs::set_permissions(from, permissions).map_err(failed("protect", from))?;
-    fs::rename(from, to).map_err(failed("store", to))
 }

@@ -1,9 +1,11 @@
-//! From what is imported to a compressed layer blob, hashing both on the way.
+//! From what is imported to a layer blob, hashing both it and the archive on the way.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
+use crate::blob::Blob;
+use crate::decode::{self, Compression, Decoder};
 use crate::digest::{Digest, Hashing};
 use crate::files::{FileError, failed};
 
@@ -11,6 +13,7 @@ use crate::files::{FileError, failed};
 const LEVEL: i32 = 3;
 /// Largest uncompressed archive, in bytes.
 const MAX_BYTES: u64 = 64 << 30;
+const BUFFER_BYTES: usize = 128 * 1024;
 
 /// Why input is not taken.
 #[derive(Debug, thiserror::Error)]
@@ -29,40 +32,36 @@ pub enum IngestError {
     File(#[from] FileError),
 }
 
-/// A layer blob in a staging directory.
+/// A layer blob that was just written.
 #[derive(Debug)]
 pub(crate) struct Layer {
-    /// Digest of the compressed blob.
-    pub(crate) blob: Digest,
-    /// Size of the compressed blob in bytes.
-    pub(crate) blob_bytes: u64,
-    /// Digest of the uncompressed archive.
-    pub(crate) diff_id: Digest,
-    /// Size of the uncompressed archive in bytes.
-    pub(crate) bytes: u64,
+    pub(crate) blob: Blob,
+    /// Digest of the uncompressed archive; `None` where the blob was taken as it came.
+    pub(crate) diff_id: Option<Digest>,
+    pub(crate) compression: Compression,
 }
 
 /// A sink for an uncompressed archive that writes the blob.
-pub(crate) struct BlobWriter {
+struct BlobWriter {
     encoder: zstd::Encoder<'static, Hashing<BufWriter<File>>>,
 }
 
 impl BlobWriter {
     fn create(path: &Path) -> Result<Self, FileError> {
         let file = File::create_new(path).map_err(failed("create", path))?;
-        let blob = Hashing::new(BufWriter::with_capacity(128 * 1024, file));
+        let blob = Hashing::new(BufWriter::with_capacity(BUFFER_BYTES, file));
         let encoder = zstd::Encoder::new(blob, LEVEL).map_err(failed("write", path))?;
         Ok(Self { encoder })
     }
 
     /// Writes the end of the blob and makes it durable.
-    fn finish(self) -> io::Result<(Digest, u64)> {
-        let (writer, digest, bytes) = self.encoder.finish()?.finish();
+    fn finish(self) -> io::Result<Blob> {
+        let (writer, digest, size) = self.encoder.finish()?.finish();
         writer
             .into_inner()
             .map_err(io::IntoInnerError::into_error)?
             .sync_all()?;
-        Ok((digest, bytes))
+        Ok(Blob { digest, size })
     }
 }
 
@@ -77,35 +76,70 @@ impl Write for BlobWriter {
 }
 
 /// Writes the archive that `input` gives, plain or compressed with gzip, zstd or xz, as the blob
-/// `path`. `progress` gets the bytes read of the input.
+/// `path`. What images may be compressed with stays as it is, the rest becomes zstd. `progress`
+/// gets the bytes read of the input.
 pub(crate) fn ingest_archive(
     input: &mut dyn Read,
     path: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Layer, IngestError> {
-    let mut counted = Counted {
+    let counted = Counted {
         input,
         bytes: 0,
         progress,
     };
-    let mut decoded = decode(&mut counted).map_err(IngestError::Read)?;
-    let mut writer = Hashing::new(BlobWriter::create(path)?);
-    let mut buffer = vec![0; 128 * 1024];
+    let (compression, input) = decode::detect(counted).map_err(IngestError::Read)?;
+    match compression {
+        Compression::Gzip | Compression::Zstd => keep(input, path, compression),
+        Compression::None | Compression::Xz => {
+            let input = BufReader::with_capacity(BUFFER_BYTES, input);
+            let mut decoder = Decoder::new(compression, input).map_err(IngestError::Read)?;
+            let mut writer = Hashing::new(BlobWriter::create(path)?);
+            let write = |bytes: &[u8]| writer.write_all(bytes).map_err(failed("write", path));
+            if copy(&mut decoder, write)? == 0 {
+                return Err(IngestError::Empty);
+            }
+            let (writer, diff_id, _) = writer.finish();
+            finish(writer, diff_id, path)
+        }
+    }
+}
+
+/// Writes a compressed archive as it is. It is decompressed once, when it is unpacked.
+fn keep(mut input: impl Read, path: &Path, compression: Compression) -> Result<Layer, IngestError> {
+    let file = File::create_new(path).map_err(failed("create", path))?;
+    let mut output = Hashing::new(file);
+    let write = |bytes: &[u8]| output.write_all(bytes).map_err(failed("write", path));
+    copy(&mut input, write)?;
+    let (file, digest, size) = output.finish();
+    file.sync_all().map_err(failed("sync", path))?;
+    Ok(Layer {
+        blob: Blob { digest, size },
+        diff_id: None,
+        compression,
+    })
+}
+
+/// Gives what `input` has to `sink`. Returns the number of bytes.
+fn copy(
+    input: &mut dyn Read,
+    mut sink: impl FnMut(&[u8]) -> Result<(), FileError>,
+) -> Result<u64, IngestError> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut total = 0;
     loop {
-        let count = match decoded.read(&mut buffer) {
-            Ok(0) => break,
+        let count = match input.read(&mut buffer) {
+            Ok(0) => return Ok(total),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(IngestError::Read(error)),
         };
-        writer
-            .write_all(buffer.get(..count).unwrap_or_default())
-            .map_err(failed("write", path))?;
-        if writer.bytes() > MAX_BYTES {
+        total += count as u64;
+        if total > MAX_BYTES {
             return Err(IngestError::Size);
         }
+        sink(buffer.get(..count).unwrap_or_default())?;
     }
-    finish(writer, path)
 }
 
 /// Writes the archive that `write` makes as the blob `path`.
@@ -116,89 +150,16 @@ pub(crate) fn ingest_written<E: From<IngestError>>(
     let created = BlobWriter::create(path).map_err(IngestError::from)?;
     let mut writer = Hashing::new(created);
     write(&mut writer)?;
-    Ok(finish(writer, path)?)
+    let (writer, diff_id, _) = writer.finish();
+    Ok(finish(writer, diff_id, path)?)
 }
 
-fn finish(writer: Hashing<BlobWriter>, path: &Path) -> Result<Layer, IngestError> {
-    let (writer, diff_id, bytes) = writer.finish();
-    if bytes == 0 {
-        return Err(IngestError::Empty);
-    }
-    let (blob, blob_bytes) = writer.finish().map_err(failed("write", path))?;
+fn finish(writer: BlobWriter, diff_id: Digest, path: &Path) -> Result<Layer, IngestError> {
     Ok(Layer {
-        blob,
-        blob_bytes,
-        diff_id,
-        bytes,
+        blob: writer.finish().map_err(failed("write", path))?,
+        diff_id: Some(diff_id),
+        compression: Compression::Zstd,
     })
-}
-
-/// Returns a reader of the uncompressed archive, by the first bytes of the input.
-fn decode<'a>(input: &'a mut dyn Read) -> io::Result<Box<dyn Read + 'a>> {
-    const MAGIC_BYTES: usize = 6;
-    let mut head = Vec::new();
-    (&mut *input)
-        .take(MAGIC_BYTES as u64)
-        .read_to_end(&mut head)?;
-    let compression = Compression::of(&head);
-    let whole = io::Cursor::new(head).chain(input);
-    Ok(match compression {
-        Compression::None => Box::new(whole),
-        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(whole)),
-        Compression::Zstd => Box::new(zstd::Decoder::new(whole)?),
-        Compression::Xz => Box::new(xz2::read::XzDecoder::new_multi_decoder(whole)),
-    })
-}
-
-enum Compression {
-    None,
-    Gzip,
-    Zstd,
-    Xz,
-}
-
-impl Compression {
-    fn of(head: &[u8]) -> Self {
-        match head {
-            [0x1f, 0x8b, ..] => Self::Gzip,
-            // A data frame, or a skippable frame before one (RFC 8878, 3.1).
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
-            _ => Self::None,
-        }
-    }
-}
-
-/// Opens a blob of this store for reading; both digests are computed while it is read.
-pub(crate) struct BlobReader {
-    decoder: Hashing<zstd::Decoder<'static, BufReader<Hashing<File>>>>,
-}
-
-impl BlobReader {
-    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
-        let file = File::open(path).map_err(failed("open", path))?;
-        let reader = BufReader::with_capacity(128 * 1024, Hashing::new(file));
-        let decoder = zstd::Decoder::with_buffer(reader).map_err(failed("read", path))?;
-        Ok(Self {
-            decoder: Hashing::new(decoder),
-        })
-    }
-
-    /// Reads what is left. Returns the digest of the blob and that of the archive.
-    pub(crate) fn finish(mut self) -> io::Result<(Digest, Digest)> {
-        io::copy(&mut self.decoder, &mut io::sink())?;
-        let (decoder, diff_id, _) = self.decoder.finish();
-        let mut blob = decoder.finish().into_inner();
-        io::copy(&mut blob, &mut io::sink())?;
-        let (_, digest, _) = blob.finish();
-        Ok((digest, diff_id))
-    }
-}
-
-impl Read for BlobReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.decoder.read(buffer)
-    }
 }
 
 /// Reports how much of an input has been read.

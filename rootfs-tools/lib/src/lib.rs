@@ -20,12 +20,17 @@
 //! some milliseconds.
 
 mod archive;
+mod blob;
+mod decode;
 mod digest;
 mod directory;
 mod files;
 mod format;
+mod hold;
+mod image;
 mod import;
 mod ingest;
+mod layers;
 mod name;
 mod notice;
 mod oci;
@@ -33,19 +38,25 @@ mod pax;
 mod staging;
 mod store;
 mod time;
+pub mod transport;
 mod tree;
 mod unpack;
 
 pub use archive::{ArchiveError, EntryName};
+pub use blob::{Blob, BlobError, BlobFile};
 pub use digest::{Digest, DigestError};
 pub use directory::DirectoryError;
 pub use files::FileError;
 pub use format::FormatError;
+pub use hold::{Hold, HoldError};
+pub use image::{Image, ImageError};
 pub use import::{ImportError, Imported, Source, Step};
 pub use ingest::IngestError;
+pub use layers::LayerError;
 pub use name::{BaseName, NameError};
 pub use notice::{Notice, Notices};
+pub use oci::Platform;
 pub use pax::PaxError;
-pub use store::{BaseSummary, ResolveError, ResolvedBase, Store, StoreError, Unpinned};
+pub use store::{BaseEntry, BaseSummary, ResolveError, ResolvedBase, Store, StoreError, Unpinned};
 pub use tree::PlaceError;
 pub use unpack::UnpackError;

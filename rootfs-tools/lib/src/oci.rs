@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::digest::Digest;
+use crate::blob::Blob;
+use crate::decode::Compression;
+use crate::digest::{Digest, DigestError};
 use crate::name::BaseName;
 
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+const LAYER_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
 /// Annotation of an index entry: its tag.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -49,9 +52,17 @@ impl Descriptor {
         }
     }
 
+    /// Returns the blob that it refers to.
+    pub(crate) fn blob(&self) -> Result<Blob, DigestError> {
+        Ok(Blob {
+            digest: Digest::parse(self.digest.as_str())?,
+            size: self.size,
+        })
+    }
+
     /// Returns the index entry of a base.
-    pub(crate) fn base(manifest: &Digest, size: u64, chain: &Digest, created: String) -> Self {
-        let mut descriptor = Self::new(MANIFEST, manifest, size);
+    pub(crate) fn base(media_type: &str, manifest: &Blob, chain: &Digest, created: String) -> Self {
+        let mut descriptor = Self::new(media_type, &manifest.digest, manifest.size);
         descriptor
             .annotations
             .insert(CHAIN.to_owned(), chain.as_str().to_owned());
@@ -75,6 +86,23 @@ impl Descriptor {
         self.annotations
             .get(CHAIN)
             .and_then(|text| Digest::parse(text.as_str()).ok())
+    }
+
+    pub(crate) fn platform(&self) -> Option<Platform> {
+        serde_json::from_value(self.rest.get("platform")?.clone()).ok()
+    }
+
+    pub(crate) fn set_platform(&mut self, platform: &Platform) {
+        let mut fields = serde_json::Map::new();
+        fields.insert(
+            "architecture".to_owned(),
+            platform.architecture.as_str().into(),
+        );
+        fields.insert("os".to_owned(), platform.os.as_str().into());
+        if let Some(variant) = &platform.variant {
+            fields.insert("variant".to_owned(), variant.as_str().into());
+        }
+        self.rest.insert("platform".to_owned(), fields.into());
     }
 
     /// Returns when the name was given.
@@ -142,58 +170,90 @@ impl Index {
     }
 }
 
-/// A manifest with one layer.
-#[derive(Debug, Serialize)]
+/// A manifest.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Manifest {
     schema_version: u32,
-    media_type: &'static str,
-    config: Descriptor,
-    layers: [Descriptor; 1],
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    media_type: Option<String>,
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<Descriptor>,
 }
 
 impl Manifest {
-    pub(crate) fn new(config: (&Digest, u64), layer: (&Digest, u64)) -> Self {
+    /// Returns the manifest of a root file system, which has one layer.
+    pub(crate) fn of_rootfs(config: &Blob, layer: &Blob, compression: Compression) -> Self {
+        let media_type = match compression {
+            Compression::Gzip => LAYER_GZIP,
+            // No other one is stored.
+            Compression::Zstd | Compression::None | Compression::Xz => LAYER_ZSTD,
+        };
         Self {
             schema_version: 2,
-            media_type: MANIFEST,
-            config: Descriptor::new(CONFIG, config.0, config.1),
-            layers: [Descriptor::new(LAYER, layer.0, layer.1)],
+            media_type: Some(MANIFEST.to_owned()),
+            config: Descriptor::new(CONFIG, &config.digest, config.size),
+            layers: vec![Descriptor::new(media_type, &layer.digest, layer.size)],
         }
     }
 }
 
-/// An image configuration. It has no time in it: the same archive gives the same digest.
-#[derive(Debug, Serialize)]
+/// An image configuration, as far as it concerns the tree. What is written has no time in it: the
+/// same archive gives the same digest.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ImageConfig {
-    architecture: &'static str,
-    os: &'static str,
-    config: BTreeMap<String, Value>,
-    rootfs: RootFs,
+    #[serde(flatten)]
+    pub(crate) platform: Platform,
+    #[serde(default)]
+    config: Option<Value>,
+    pub(crate) rootfs: RootFs,
 }
 
-#[derive(Debug, Serialize)]
-struct RootFs {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RootFs {
     #[serde(rename = "type")]
-    kind: &'static str,
-    diff_ids: [Digest; 1],
+    kind: String,
+    pub(crate) diff_ids: Vec<Digest>,
 }
 
 impl ImageConfig {
-    pub(crate) fn new(diff_id: &Digest) -> Self {
+    /// Returns that of a root file system for this machine.
+    pub(crate) fn of_rootfs(diff_id: &Digest) -> Self {
+        Self {
+            platform: Platform::here(),
+            config: Some(Value::Object(serde_json::Map::new())),
+            rootfs: RootFs {
+                kind: "layers".to_owned(),
+                diff_ids: vec![diff_id.clone()],
+            },
+        }
+    }
+}
+
+/// What an image runs on, in the words of Go (OCI image-spec, `image-index.md`, "platform").
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Platform {
+    /// The processor: `amd64`, `arm64`.
+    pub architecture: String,
+    /// The operating system: `linux`.
+    pub os: String,
+    /// The kind of the processor, `v8`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+}
+
+impl Platform {
+    /// Returns that of this machine.
+    pub fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
             other => other,
         };
         Self {
-            architecture,
-            os: "linux",
-            config: BTreeMap::new(),
-            rootfs: RootFs {
-                kind: "layers",
-                diff_ids: [diff_id.clone()],
-            },
+            architecture: architecture.to_owned(),
+            os: "linux".to_owned(),
+            variant: None,
         }
     }
 }
@@ -203,12 +263,12 @@ mod tests {
     use super::*;
 
     fn entry(content: &[u8]) -> Descriptor {
-        Descriptor::base(
-            &Digest::of(content),
-            1,
-            &Digest::of(content),
-            "now".to_owned(),
-        )
+        let digest = Digest::of(content);
+        let blob = Blob {
+            digest: digest.clone(),
+            size: 1,
+        };
+        Descriptor::base(MANIFEST, &blob, &digest, "now".to_owned())
     }
 
     fn names(index: &Index) -> Vec<String> {

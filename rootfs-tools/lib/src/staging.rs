@@ -35,6 +35,11 @@ impl Staging {
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
+
+    /// Returns a path in it that nothing else uses.
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.dir.join(uuid::Uuid::now_v7().to_string())
+    }
 }
 
 impl Drop for Staging {
@@ -48,7 +53,7 @@ impl Drop for Staging {
 /// nothing for a caller who may not write.
 pub(crate) fn sweep(store: &Store) -> Result<(), FileError> {
     let (staging, trash) = (store.root().join("staging"), store.root().join("trash"));
-    let leftovers = match entries(&staging) {
+    let leftovers = match files::entries(&staging) {
         Ok(leftovers) => leftovers,
         Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
         Err(error) => return Err(error),
@@ -62,7 +67,7 @@ pub(crate) fn sweep(store: &Store) -> Result<(), FileError> {
         }
         drop(exclusive);
     }
-    for dead in entries(&trash)? {
+    for dead in files::entries(&trash)? {
         match fs::remove_dir_all(&dead) {
             Ok(()) => {}
             // Two sweepers may delete the same tree.
@@ -90,10 +95,4 @@ fn discard_if_free(dir: &Path, trash: &Path) -> Result<(), FileError> {
     }
     drop(lock);
     Ok(())
-}
-
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, FileError> {
-    let list = fs::read_dir(dir).map_err(failed("list", dir))?;
-    list.map(|entry| entry.map(|entry| entry.path()).map_err(failed("list", dir)))
-        .collect()
 }

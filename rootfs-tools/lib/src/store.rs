@@ -6,6 +6,7 @@
 //!        snapshots/sha256/<chain>/{fs,meta.json,use}   unpacked, committed by one rename
 //!        pins/<name>.json                       what may not be collected
 //!        staging/<uuid>/{lock,…}                an import under way; its process holds the lock
+//!        holds/<uuid>                           what a process under way needs; it holds the lock
 //!        trash/<uuid>                           renamed here, then deleted without locks
 //!        locks/{gc,index}
 //! ```
@@ -16,6 +17,7 @@
 //! mounted. Whatever an interrupted import leaves is in `staging` with a free lock, or is a blob
 //! or snapshot without a name, which the same import finds and takes over.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -23,11 +25,12 @@ use std::{fs, io};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::blob::Blob;
 use crate::digest::Digest;
 use crate::files::{self, FileError, failed};
 use crate::format::{Access, Format, FormatError};
 use crate::name::BaseName;
-use crate::oci::{Descriptor, Index};
+use crate::oci::{Descriptor, Index, Platform};
 use crate::staging::{self, Staging};
 
 /// Why the store could not be opened, read or changed.
@@ -69,6 +72,23 @@ pub struct ResolvedBase {
     pub fs: PathBuf,
 }
 
+/// The entry of a base in the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseEntry {
+    /// Its name.
+    pub name: BaseName,
+    /// Its manifest.
+    pub manifest: Blob,
+    /// Media type of the manifest.
+    pub media_type: String,
+    /// Digest of the snapshot.
+    pub chain: Digest,
+    /// Annotations of the entry.
+    pub annotations: BTreeMap<String, String>,
+    /// What it runs on, where the entry says so.
+    pub platform: Option<Platform>,
+}
+
 /// What `list` shows of a base.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BaseSummary {
@@ -96,6 +116,9 @@ pub(crate) struct SnapshotMeta {
     pub(crate) chain: Digest,
     /// Digests of the uncompressed layers.
     pub(crate) diff_ids: Vec<Digest>,
+    /// Digests of the blobs that these were unpacked from.
+    #[serde(default)]
+    pub(crate) layers: Vec<Digest>,
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
 }
@@ -152,6 +175,7 @@ impl Store {
             ("snapshots", 0o700),
             ("snapshots/sha256", 0o700),
             ("staging", 0o700),
+            ("holds", 0o700),
             ("trash", 0o700),
         ] {
             files::make_dir(&root.join(dir), mode)?;
@@ -231,6 +255,22 @@ impl Store {
         Ok(bases)
     }
 
+    /// Returns what the index says of a base.
+    pub fn entry(&self, name: &BaseName) -> Result<BaseEntry, StoreError> {
+        let index = self.index()?;
+        let found = index.find(name).and_then(|entry| {
+            Some(BaseEntry {
+                name: name.clone(),
+                manifest: entry.blob().ok()?,
+                media_type: entry.media_type.clone(),
+                chain: entry.chain()?,
+                annotations: entry.annotations.clone(),
+                platform: entry.platform(),
+            })
+        });
+        found.ok_or_else(|| StoreError::UnknownBase(name.clone()))
+    }
+
     /// Locks a snapshot for use: as long as the descriptor is open, in any process, nothing removes
     /// the snapshot.
     pub fn use_lock(&self, chain: &Digest) -> Result<OwnedFd, StoreError> {
@@ -305,6 +345,11 @@ impl Store {
         let path = self.index_path();
         files::read_json(&path)?
             .ok_or_else(|| failed("open", &path)(io::Error::from(io::ErrorKind::NotFound)))
+    }
+
+    /// Replaces the index. The caller has its lock.
+    pub(crate) fn write_index(&self, staging: &Staging, index: &Index) -> Result<(), FileError> {
+        files::replace_json(staging, &self.index_path(), index)
     }
 
     pub(crate) fn index_path(&self) -> PathBuf {
