@@ -337,10 +337,10 @@ fn a_build_that_fails_makes_no_base_even_with_a_whole_archive() {
 #[test]
 fn a_build_is_ended_when_its_archive_is_refused() {
     let world = World::new();
-    // A gzip header with no gzip data behind it, from a program that goes on.
+    // An xz header with no xz data behind it, from a program that goes on.
     let script = r"
         trap 'kill $!; echo ended > ended; exit 143' TERM
-        printf '\037\213\010\000\000\000\000\000\000\003'
+        printf '\3757zXZ\000'
         head -c 4096 /dev/zero | tr '\000' x
         sleep 60 & wait
     ";
