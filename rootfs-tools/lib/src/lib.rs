@@ -21,6 +21,7 @@
 
 mod archive;
 mod blob;
+mod current;
 mod decode;
 mod digest;
 mod directory;
@@ -30,6 +31,7 @@ mod hold;
 mod image;
 mod import;
 mod ingest;
+pub mod layer;
 mod layers;
 mod name;
 mod notice;
