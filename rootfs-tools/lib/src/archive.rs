@@ -400,6 +400,11 @@ impl<R: Read> Archive<R> {
             source,
         }
     }
+
+    /// Returns how many bytes of the uncompressed archive have been read.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
 }
 
 /// What follows the end marker.

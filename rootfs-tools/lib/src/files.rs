@@ -64,8 +64,7 @@ pub(crate) fn write_synced(path: &Path, content: &[u8]) -> Result<(), FileError>
         .map_err(failed("write", path))
 }
 
-/// Writes `document` as `path`: a reader sees the old file or the new one, also after a crash.
-/// The new one is written in `staging`, which is cleared away if this process dies.
+/// Writes `document` as `path`, see [`replace`].
 pub(crate) fn replace_json<T: Serialize>(
     staging: &Staging,
     path: &Path,
@@ -73,8 +72,14 @@ pub(crate) fn replace_json<T: Serialize>(
 ) -> Result<(), FileError> {
     let mut content = to_json(document, path)?;
     content.push(b'\n');
+    replace(staging, path, &content)
+}
+
+/// Writes `content` as `path`: a reader sees the old file or the new one, also after a crash. The
+/// new one is written in `staging`, which is cleared away if this process dies.
+pub(crate) fn replace(staging: &Staging, path: &Path, content: &[u8]) -> Result<(), FileError> {
     let temporary = staging.temporary();
-    write_synced(&temporary, &content)?;
+    write_synced(&temporary, content)?;
     fs::rename(&temporary, path).map_err(failed("replace", path))?;
     path.parent().map_or(Ok(()), sync_dir)
 }
@@ -86,6 +91,16 @@ pub(crate) fn to_json<T: Serialize>(document: &T, path: &Path) -> Result<Vec<u8>
 
 /// Reads a JSON document; `None` where the file does not exist.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FileError> {
+    let Some(content) = read_whole(path)? else {
+        return Ok(None);
+    };
+    serde_json::from_slice(&content)
+        .map(Some)
+        .map_err(failed("parse", path))
+}
+
+/// Reads a document; `None` where the file does not exist.
+pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -95,9 +110,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, F
     file.take(MAX_DOCUMENT_BYTES)
         .read_to_end(&mut content)
         .map_err(failed("read", path))?;
-    serde_json::from_slice(&content)
-        .map(Some)
-        .map_err(failed("parse", path))
+    Ok(Some(content))
 }
 
 /// Opens `path`, creating it, and waits for the lock.

@@ -4,10 +4,13 @@
 //! <root>/meta.json                              format and feature flags
 //!        store/{oci-layout,index.json,blobs/}   an OCI image layout; a base is the tag base-<name>
 //!        snapshots/sha256/<chain>/{fs,meta.json,use}   unpacked, committed by one rename
+//!        index/<number>-<digest>.json           the last copies of index.json
 //!        pins/<name>.json                       what may not be collected
 //!        staging/<uuid>/{lock,…}                an import under way; its process holds the lock
 //!        holds/<uuid>                           what a process under way needs; it holds the lock
 //!        trash/<uuid>                           renamed here, then deleted without locks
+//!        workspaces/<digest>.json               whose layers' stamps are roots of collection
+//!        quarantine/<uuid>-<name>               files that could not be used, for people
 //!        locks/{gc,index}
 //! ```
 //!
@@ -191,9 +194,8 @@ impl Store {
             let version = serde_json::json!({ "imageLayoutVersion": "1.0.0" });
             files::replace_json(&staging, &layout, &version)?;
         }
-        let index = store.index_path();
-        if files::read_json::<Index>(&index)?.is_none() {
-            files::replace_json(&staging, &index, &Index::empty())?;
+        if files::read_whole(&store.index_path())?.is_none() {
+            store.write_index(&staging, &Index::empty())?;
         }
         // Last: its presence says that the rest is there.
         let meta = store.root.join("meta.json");
@@ -339,21 +341,6 @@ impl Store {
                 source: FormatError::WriteNeeds(unknown.clone()),
             }),
         }
-    }
-
-    pub(crate) fn index(&self) -> Result<Index, FileError> {
-        let path = self.index_path();
-        files::read_json(&path)?
-            .ok_or_else(|| failed("open", &path)(io::Error::from(io::ErrorKind::NotFound)))
-    }
-
-    /// Replaces the index. The caller has its lock.
-    pub(crate) fn write_index(&self, staging: &Staging, index: &Index) -> Result<(), FileError> {
-        files::replace_json(staging, &self.index_path(), index)
-    }
-
-    pub(crate) fn index_path(&self) -> PathBuf {
-        self.root.join("store/index.json")
     }
 
     pub(crate) fn lock_index(&self) -> Result<OwnedFd, FileError> {
