@@ -69,11 +69,18 @@ pub enum Source<'a> {
     Directory(&'a Path),
 }
 
-/// How far an import is. The steps after `Unpacking` are reported when they are done and durable.
+/// How far an import or export is. The steps after `Unpacking` are reported when they are done and durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Bytes read of the input.
     Reading(u64),
+    /// Bytes of the layers of an image that have been fetched.
+    Fetching {
+        /// So far.
+        bytes: u64,
+        /// Altogether.
+        of: u64,
+    },
     /// Bytes of the layers' blobs that are unpacked.
     Unpacking {
         /// So far.
@@ -91,6 +98,20 @@ pub enum Step {
     Pinned,
     /// The base has its name.
     Named,
+    /// Bytes of the layers that are compressed anew for an export.
+    Compressing {
+        /// So far.
+        bytes: u64,
+        /// Altogether.
+        of: u64,
+    },
+    /// Bytes of an image that are written to its destination.
+    Writing {
+        /// So far.
+        bytes: u64,
+        /// Altogether.
+        of: u64,
+    },
 }
 
 /// What an import made.

@@ -10,7 +10,7 @@ use crate::digest::{Digest, Hashing};
 use crate::files::{FileError, failed};
 
 /// zstd level of the blobs: 7 to 15 % smaller than gzip's default and 2 to 5 times cheaper to read.
-const LEVEL: i32 = 3;
+pub(crate) const LEVEL: i32 = 3;
 /// Largest uncompressed archive, in bytes.
 const MAX_BYTES: u64 = 64 << 30;
 const BUFFER_BYTES: usize = 128 * 1024;

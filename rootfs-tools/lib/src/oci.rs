@@ -15,12 +15,16 @@ use crate::name::BaseName;
 
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
-const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+pub(crate) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+pub(crate) const LAYER_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
+pub(crate) const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const DOCKER_LAYER_ZSTD: &str = "application/vnd.docker.image.rootfs.diff.tar.zstd";
+const DOCKER_LAYER_GZIP: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+const DOCKER_LAYER_PLAIN: &str = "application/vnd.docker.image.rootfs.diff.tar";
+pub(crate) const LAYER_PLAIN: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// Annotation of an index entry: its tag.
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
+pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 /// Annotation of an index entry: when the name was given, RFC 3339.
 const CREATED: &str = "org.opencontainers.image.created";
 /// Annotation of an index entry: the snapshot that the manifest unpacks to.
@@ -42,11 +46,11 @@ pub(crate) struct Descriptor {
 }
 
 impl Descriptor {
-    fn new(media_type: &str, digest: &Digest, size: u64) -> Self {
+    pub(crate) fn new(media_type: &str, blob: &Blob) -> Self {
         Self {
             media_type: media_type.to_owned(),
-            digest: digest.as_str().to_owned(),
-            size,
+            digest: blob.digest.as_str().to_owned(),
+            size: blob.size,
             annotations: BTreeMap::new(),
             rest: BTreeMap::new(),
         }
@@ -62,7 +66,7 @@ impl Descriptor {
 
     /// Returns the index entry of a base.
     pub(crate) fn base(media_type: &str, manifest: &Blob, chain: &Digest, created: String) -> Self {
-        let mut descriptor = Self::new(media_type, &manifest.digest, manifest.size);
+        let mut descriptor = Self::new(media_type, manifest);
         descriptor
             .annotations
             .insert(CHAIN.to_owned(), chain.as_str().to_owned());
@@ -179,23 +183,61 @@ pub(crate) struct Manifest {
     media_type: Option<String>,
     pub(crate) config: Descriptor,
     pub(crate) layers: Vec<Descriptor>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
 }
 
 impl Manifest {
     /// Returns the manifest of a root file system, which has one layer.
     pub(crate) fn of_rootfs(config: &Blob, layer: &Blob, compression: Compression) -> Self {
-        let media_type = match compression {
-            Compression::Gzip => LAYER_GZIP,
-            // No other one is stored.
-            Compression::Zstd | Compression::None | Compression::Xz => LAYER_ZSTD,
+        Self::of_layers(config, [(layer, compression)])
+    }
+
+    /// Returns the manifest of layers that were just written, the lowest first.
+    pub(crate) fn of_layers<'a, I>(config: &Blob, layers: I) -> Self
+    where
+        I: IntoIterator<Item = (&'a Blob, Compression)>,
+    {
+        let entry = |(layer, compression): (&Blob, Compression)| {
+            let media_type = match compression {
+                Compression::Gzip => LAYER_GZIP,
+                // No other one is stored.
+                Compression::Zstd | Compression::None | Compression::Xz => LAYER_ZSTD,
+            };
+            Descriptor::new(media_type, layer)
         };
         Self {
             schema_version: 2,
             media_type: Some(MANIFEST.to_owned()),
-            config: Descriptor::new(CONFIG, &config.digest, config.size),
-            layers: vec![Descriptor::new(media_type, &layer.digest, layer.size)],
+            config: Descriptor::new(CONFIG, config),
+            layers: layers.into_iter().map(entry).collect(),
+            rest: BTreeMap::new(),
         }
     }
+
+    /// Turns Docker's manifest into OCI's, which differs in the media types alone.
+    pub(crate) fn make_oci(&mut self) {
+        self.media_type = Some(MANIFEST.to_owned());
+        CONFIG.clone_into(&mut self.config.media_type);
+    }
+}
+
+/// Returns OCI's media type for that of a layer; as it is where there is none.
+pub(crate) fn oci_layer(media_type: &str) -> &str {
+    match media_type {
+        DOCKER_LAYER_GZIP => LAYER_GZIP,
+        DOCKER_LAYER_ZSTD => LAYER_ZSTD,
+        DOCKER_LAYER_PLAIN => LAYER_PLAIN,
+        other => other,
+    }
+}
+
+/// Tells whether a layer of this media type can be unpacked.
+pub(crate) fn is_layer(media_type: &str) -> bool {
+    matches!(
+        oci_layer(media_type),
+        LAYER_GZIP | LAYER_ZSTD | LAYER_PLAIN
+    )
 }
 
 /// An image configuration, as far as it concerns the tree. What is written has no time in it: the
@@ -242,7 +284,43 @@ pub struct Platform {
     pub variant: Option<String>,
 }
 
+/// A text that is no platform.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("platform {0:?} is not like linux/amd64 or linux/arm64/v8")]
+pub struct PlatformError(String);
+
 impl Platform {
+    /// Parses `os/architecture[/variant]`.
+    pub fn parse(text: &str) -> Result<Self, PlatformError> {
+        let parts: Vec<_> = text.split('/').collect();
+        let valid = |part: &&str| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        };
+        let (os, architecture, variant) = match parts.as_slice() {
+            [os, architecture] => (*os, *architecture, None),
+            [os, architecture, variant] => (*os, *architecture, Some((*variant).to_owned())),
+            _ => return Err(PlatformError(text.to_owned())),
+        };
+        if !parts.iter().all(valid) {
+            return Err(PlatformError(text.to_owned()));
+        }
+        Ok(Self {
+            architecture: architecture.to_owned(),
+            os: os.to_owned(),
+            variant,
+        })
+    }
+
+    /// Tells whether an image for `found` is one for `self`; a variant counts where one is asked
+    /// for.
+    pub(crate) fn takes(&self, found: &Self) -> bool {
+        let variant = self.variant.is_none() || self.variant == found.variant;
+        (&self.os, &self.architecture) == (&found.os, &found.architecture) && variant
+    }
+
     /// Returns that of this machine.
     pub fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
@@ -254,6 +332,16 @@ impl Platform {
             architecture: architecture.to_owned(),
             os: "linux".to_owned(),
             variant: None,
+        }
+    }
+}
+
+impl std::fmt::Display for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        match &self.variant {
+            Some(variant) => write!(f, "/{variant}"),
+            None => Ok(()),
         }
     }
 }
@@ -298,6 +386,20 @@ mod tests {
             .find(|d| d.name().as_ref() == Some(&name))
             .unwrap();
         assert_eq!(current.digest, Digest::of(b"c").as_str());
+    }
+
+    #[test]
+    fn platforms_are_parsed_written_and_compared() {
+        let parse = |text| Platform::parse(text).unwrap();
+        for text in ["linux/amd64", "linux/arm64/v8", "linux/riscv64"] {
+            assert_eq!(parse(text).to_string(), text);
+        }
+        for bad in ["", "linux", "linux/", "linux/arm64/v8/x", "Linux/amd64", "linux/a b"] {
+            Platform::parse(bad).unwrap_err();
+        }
+        assert!(parse("linux/arm64").takes(&parse("linux/arm64/v8")));
+        assert!(!parse("linux/arm64/v7").takes(&parse("linux/arm64/v8")));
+        assert!(!parse("linux/amd64").takes(&parse("linux/arm64")));
     }
 
     #[test]
