@@ -306,6 +306,19 @@ impl Held {
         move_in().map_err(fail)
     }
 
+    /// Waits until nobody has a generation mounted that is being built.
+    pub fn wait_free(&self, number: u32, wait: Duration) -> Result<(), LayerError> {
+        let until = std::time::Instant::now().checked_add(wait);
+        let fail = call("wait for the end of a mount", &self.key);
+        while !self.is_free(number).map_err(&fail)? {
+            if until.is_some_and(|until| std::time::Instant::now() >= until) {
+                return Err(LayerError::Mounted(self.key.clone()));
+            }
+            std::thread::sleep(layers::TICK);
+        }
+        Ok(())
+    }
+
     /// Whether nobody has the lock of a generation.
     fn is_free(&self, number: u32) -> casemate_sys::Result<bool> {
         let name = format!("{GENERATIONS}/{number}/{LOCK}");

@@ -33,7 +33,7 @@ pub(super) const LOCK: &str = "lock";
 
 const ROOT: Owner = Owner { uid: 0, gid: 0 };
 /// How often a held lock is tried again.
-const TICK: Duration = Duration::from_millis(20);
+pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// The layers of a workspace.
 #[derive(Debug)]

@@ -18,11 +18,13 @@
 //! Everything is reached by handles and never through a symlink: the workspace belongs to the
 //! service, and uppers are written by whoever uses the terminal.
 
+pub(crate) mod changes;
 mod disk;
 mod gate;
 mod held;
 mod key;
 mod layers;
+pub(crate) mod merged;
 mod stamp;
 
 use std::path::PathBuf;
