@@ -17,4 +17,4 @@ pub use config::{EngineConfig, IdBlock, SpawnerMode, SpawnerProcess};
 pub use connection::{KeeperConnection, KeeperEvent};
 pub use engine::{Engine, Launched};
 pub use error::{ConnectionError, EngineError, RunError};
-pub use run::{RunOutput, Streams, run_to_end};
+pub use run::{RunOutput, Streams, leave, run_to_end};

@@ -47,8 +47,9 @@ pub struct RunOutput {
     pub broken_pipe: bool,
 }
 
-/// Attaches as the first client and stays to the end: sends the input, writes streamed output,
-/// collects the exit record and waits until the keeper has gone. Output is acknowledged when its
+/// Attaches as the first client and stays to the end: sends the input, writes streamed output and
+/// collects the exit record. By then nothing of the run is alive, but its mounts and groups may
+/// still be on their way out: [`leave`] waits for that. Output is acknowledged when its
 /// writer has taken it, so a slow reader stops the payload and costs a bounded buffer. A reader
 /// that goes away cancels the run.
 ///
@@ -101,7 +102,6 @@ where
     }
     let (record, kept) = relay.ended.take().ok_or(RunError::Lost)?;
     let [stdout, stderr] = read_kept(kept)?;
-    leave(connection).await;
     Ok(RunOutput {
         record,
         stdout,
@@ -110,8 +110,8 @@ where
     })
 }
 
-/// Tells the keeper that it may go, and waits until it has.
-async fn leave(connection: &KeeperConnection) {
+/// Tells the keeper of a run that has ended that it may go, and waits until nothing is left of it.
+pub async fn leave(connection: &KeeperConnection) {
     let gone = async {
         // A keeper that has gone already needs no message.
         if connection.send(&ToKeeper::Collected).await.is_ok() {

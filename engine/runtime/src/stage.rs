@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use serde::Deserialize;
 
 use crate::keeper::roots::Roots;
-use crate::keeper::stage::{Stage, StageError};
+use crate::keeper::stage::{Ground, Stage, StageError};
 use crate::keeper::{remove_changes, write_bundle};
 use crate::spawner::Block;
 use crate::spawner::id_maps::Cache;
@@ -266,7 +266,8 @@ fn build(
     stage_plan: &StagePlan,
     bundle: &Bundle,
 ) -> Result<(), StandaloneError> {
-    let stage = Stage::begin(placement, roots, id_maps).map_err(call("begin the stage"))?;
+    let stage = Stage::begin(placement, Ground::Directory, roots, id_maps)
+        .map_err(call("begin the stage"))?;
     stage.execute(stage_plan).map_err(StandaloneError::Step)?;
     let dir = stage
         .dir()

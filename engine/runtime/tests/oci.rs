@@ -8,7 +8,7 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use casemate_protocol::AttachMode;
@@ -36,7 +36,10 @@ impl Bundle {
         let stage = world.run_dir().join(&ask.id);
         let state = std::fs::read_to_string(stage.join("state.json")).unwrap();
         let state: Value = serde_json::from_str(&state).unwrap();
-        let config = std::fs::read_to_string(stage.join("bundle/config.json")).unwrap();
+        // The bundle lies in the keeper's own view of the mounts.
+        let below = stage.strip_prefix("/").unwrap().join("bundle/config.json");
+        let seen = format!("/proc/{}/root", state["pid"]);
+        let config = std::fs::read_to_string(Path::new(&seen).join(below)).unwrap();
         let mut config: Value = serde_json::from_str(&config).unwrap();
         config["root"]["path"] = json!(stage.join("bundle/rootfs"));
         config["linux"]["cgroupsPath"] = json!(format!("/casemate-oci-{name}-{}", ask.id));
@@ -75,7 +78,7 @@ impl Bundle {
             .args(["-m", "-t", &self.keeper])
             // The keeper has covered the host's hierarchies for itself.
             .args(["unshare", "-m", "--propagation", "private", "sh", "-c"])
-            .args(["umount /sys/fs/cgroup; exec \"$@\"", "sh"])
+            .args(["umount -l /sys/fs/cgroup; exec \"$@\"", "sh"])
             .arg(env!("CARGO_BIN_EXE_casemate-runtime"))
             .arg("--root")
             .arg(self.world.dir.path().join("oci"))

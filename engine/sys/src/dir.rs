@@ -247,7 +247,7 @@ impl Dir {
         self.own(&parent, name, owner)
     }
 
-    fn own(&self, parent: &OwnedFd, name: &OsStr, owner: Owner) -> Result<()> {
+    fn own(&self, parent: &Parent<'_>, name: &OsStr, owner: Owner) -> Result<()> {
         if owner == (Owner { uid: 0, gid: 0 }) {
             return Ok(());
         }
@@ -264,15 +264,34 @@ impl Dir {
         }))
     }
 
-    fn parent<'a>(&self, below: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
+    fn parent<'a>(&self, below: &'a Path) -> Result<(Parent<'_>, &'a OsStr)> {
         let invalid = || Error::new("openat2", self.show(below), Errno::INVAL);
         let name = below.file_name().ok_or_else(invalid)?;
         let parent = below.parent().ok_or_else(invalid)?;
-        Ok((self.open(parent, OFlags::PATH | OFlags::DIRECTORY)?, name))
+        if parent.as_os_str().is_empty() {
+            return Ok((Parent::Own(self.fd.as_fd()), name));
+        }
+        let opened = self.open(parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok((Parent::Opened(opened), name))
     }
 
     fn show(&self, below: &Path) -> String {
         format!("{:?}, {below:?}", self.path)
+    }
+}
+
+/// The directory that holds a name.
+enum Parent<'a> {
+    Own(BorrowedFd<'a>),
+    Opened(OwnedFd),
+}
+
+impl AsFd for Parent<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => *fd,
+            Self::Opened(fd) => fd.as_fd(),
+        }
     }
 }
 

@@ -51,12 +51,7 @@ impl Ended {
 /// `fork(2)`. Refused with `EDEADLK` in a process that has ever had a second thread: locks that
 /// another thread holds stay locked in the child.
 pub fn fork() -> Result<Fork> {
-    // SAFETY: glibc defines the variable for the whole life of the process; it is written only by
-    // pthread_create in a thread of this process, before the second thread exists.
-    let single_threaded = unsafe { __libc_single_threaded };
-    if single_threaded == 0 {
-        return Err(Error::new("fork", "", Errno::DEADLK));
-    }
+    refuse_threads("fork")?;
     // SAFETY: the process has one thread, so the child has all of the parent's threads and no lock
     // is held by one that is missing.
     let pid = unsafe { libc::fork() };
@@ -64,6 +59,53 @@ pub fn fork() -> Result<Fork> {
         return Err(Error::last("fork", ""));
     }
     Ok(Pid::from_raw(pid).map_or(Fork::Child, Fork::Parent))
+}
+
+/// [`fork`] whose child begins in a group of the version 2 hierarchy (`clone3(2)`,
+/// `CLONE_INTO_CGROUP`). The move of a process that exists would wait for a grace period.
+pub fn fork_into(group: impl AsFd) -> Result<Fork> {
+    use std::os::fd::AsRawFd as _;
+    /// `linux/sched.h`; the constant of the `libc` crate does not fit its type.
+    const CLONE_INTO_CGROUP: u64 = 1 << 33;
+    refuse_threads("clone3")?;
+    let group = group.as_fd().as_raw_fd();
+    let arguments = libc::clone_args {
+        flags: CLONE_INTO_CGROUP,
+        pidfd: 0,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: u64::try_from(libc::SIGCHLD).unwrap_or_default(),
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: u64::try_from(group).unwrap_or(u64::MAX),
+    };
+    // SAFETY: without CLONE_VM and with no stack of its own the child is a copy of this process as
+    // after fork(2), which has one thread; the structure is initialised and passed with its size.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw const arguments,
+            size_of::<libc::clone_args>(),
+        )
+    };
+    if pid < 0 {
+        return Err(Error::last("clone3", "CLONE_INTO_CGROUP"));
+    }
+    let pid = i32::try_from(pid).unwrap_or_default();
+    Ok(Pid::from_raw(pid).map_or(Fork::Child, Fork::Parent))
+}
+
+fn refuse_threads(call: &'static str) -> Result<()> {
+    // SAFETY: glibc defines the variable for the whole life of the process; it is written only by
+    // pthread_create in a thread of this process, before the second thread exists.
+    let single_threaded = unsafe { __libc_single_threaded };
+    if single_threaded == 0 {
+        return Err(Error::new(call, "", Errno::DEADLK));
+    }
+    Ok(())
 }
 
 /// `execvp(3)` with the process's own environment: a name without `/` is looked up in `PATH`.

@@ -119,7 +119,11 @@ where
             errors,
             size: None,
         };
-        run_to_end(&connection, streams).await
+        let result = run_to_end(&connection, streams).await;
+        if result.is_ok() {
+            leave(&connection).await;
+        }
+        result
     });
     keeper.join().unwrap();
     Played(result)

@@ -194,14 +194,19 @@ impl Parents {
     }
 }
 
-/// libcontainer reads nine version 1 hierarchies where it finds them; in a mount namespace of its
-/// own the caller finds version 2 only.
-pub(crate) fn show_unified(parents: &Parents) -> Result<()> {
+/// Gives libcontainer, in a mount namespace of its caller's own, one hierarchy to see: it would read
+/// nine of version 1. What it writes into the group at `path` goes nowhere: the process that it
+/// would move is there already, and what it would kill after a failure is its own caller.
+pub(crate) fn show_unified(parents: &Parents, path: &Path) -> Result<()> {
     const MOUNT: &str = "/sys/fs/cgroup";
-    if parents.unified_mount == Path::new(MOUNT) {
-        return Ok(());
+    if parents.unified_mount != Path::new(MOUNT) {
+        mount::bind(&parents.unified_mount, Path::new(MOUNT))?;
     }
-    mount::bind(&parents.unified_mount, Path::new(MOUNT))
+    let below = path.strip_prefix("/").unwrap_or(path);
+    let group = Path::new(MOUNT).join(below);
+    ["cgroup.procs", "cgroup.kill"]
+        .iter()
+        .try_for_each(|file| mount::bind(Path::new("/dev/null"), &group.join(file)))
 }
 
 fn is(result: &Result<()>, errno: Errno) -> bool {
@@ -358,32 +363,18 @@ enum GroupLimits {
 }
 
 impl Groups {
-    /// Lets the calling process make a child that begins in the groups of the version 1
-    /// hierarchies: it goes there, and back. For a thread that moves itself the kernel needs no
-    /// grace period, which the move of another process waits for (`cgroup_threadgroup_rwsem`).
-    pub(crate) fn with_children<T>(
-        &self,
-        parents: &Parents,
-        make: impl FnOnce() -> T,
-    ) -> Result<T> {
-        let (GroupLimits::V1(groups, _), Limiter::V1(own)) = (&self.limiter, &parents.limits)
-        else {
-            return Ok(make());
-        };
-        let go = |groups: &[Group; 3]| {
-            groups
+    /// Puts the calling thread into the version 1 groups: for one that moves itself the kernel
+    /// needs no grace period.
+    pub(crate) fn enter(&self) -> Result<()> {
+        match &self.limiter {
+            GroupLimits::None | GroupLimits::V2(_) => Ok(()),
+            GroupLimits::V1(groups, _) => groups
                 .iter()
-                .try_for_each(|group| group.write("tasks", "0"))
-        };
-        let entered = go(groups);
-        let made = entered.map(|()| make());
-        // In any case: a group with a process in it could not be removed.
-        go(own)?;
-        made
+                .try_for_each(|group| group.write("tasks", "0")),
+        }
     }
 
-    /// Sets the limits, reads them back, and checks that a process is in all groups. libcontainer
-    /// has put it into the version 2 group.
+    /// Sets the limits, reads them back, and checks that a process is in all groups.
     pub(crate) fn limit(&self, pid: u32, id: &str) -> Result<()> {
         // The version 2 group has no name; without it nothing could kill the tree.
         let mut wanted = vec![""];

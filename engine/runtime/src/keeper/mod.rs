@@ -1,6 +1,7 @@
 //! The keeper: one process for each sandbox, forked from the spawner, that owns everything whose
 //! life is the sandbox's and outlives spawner and service.
 
+pub(crate) mod builder;
 mod client;
 mod clients;
 pub(crate) mod effective;
@@ -20,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use builder::BuildError;
 use casemate_bundles::{
     Bundle, Component, HostPath, Limits, Placement, StagePlan, Stdio, Upper, file,
 };
@@ -34,7 +36,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 pub(crate) use session::Facts as KeeperFacts;
 use session::{Facts, Finished, Output, Session};
-use stage::{IdMaps, Stage, StageError};
+use stage::{Ground, IdMaps, Stage, StageError};
 use start::{Running, StartError, Wiring};
 
 /// Name of the keeper's socket in the stage.
@@ -113,7 +115,11 @@ impl KeeperError {
             Self::Start(StartError::Call { step, source }) => {
                 ((*step).to_owned(), source.errno().raw_os_error())
             }
-            Self::Start(StartError::Libcontainer { step, .. }) => ((*step).to_owned(), 0),
+            Self::Start(StartError::Build(BuildError::Call(source))) => {
+                ("builder".to_owned(), source.errno().raw_os_error())
+            }
+            Self::Start(StartError::Build(BuildError::Create(_))) => ("create".to_owned(), 0),
+            Self::Start(StartError::Notify(_)) => ("start".to_owned(), 0),
             Self::Effective(_) => ("effective configuration".to_owned(), 0),
         };
         if step == "limits" {
@@ -175,6 +181,8 @@ fn keep(order: Order, around: Surroundings<'_>) -> std::result::Result<(), Keepe
         locks: _held,
     } = order;
     socket::take_listener(&listener).map_err(call("socket"))?;
+    // The first process of the sandbox is made by a builder and outlives it.
+    casemate_sys::process::become_subreaper().map_err(call("prctl"))?;
     let keeper = Keeper {
         around,
         facts,
@@ -240,8 +248,13 @@ impl Keeper<'_> {
         let mut clock = Clock::start();
         let id = self.facts.id.as_str();
         mount::private_namespace().map_err(call("mount namespace"))?;
-        let stage = Stage::begin(&self.placement, self.around.roots, build.id_maps)
-            .map_err(call("stage"))?;
+        let stage = Stage::begin(
+            &self.placement,
+            Ground::Memory,
+            self.around.roots,
+            build.id_maps,
+        )
+        .map_err(call("stage"))?;
         clock.lap("namespace");
         stage.execute(build.stage_plan)?;
         clock.lap("stage");
@@ -262,18 +275,16 @@ impl Keeper<'_> {
             .parents
             .make(id, build.limits)
             .map_err(call("limits"))?;
-        groups::show_unified(self.around.parents).map_err(call("cgroup view"))?;
+        groups::show_unified(self.around.parents, &self.around.parents.path_of(id))
+            .map_err(call("cgroup view"))?;
         clock.lap("groups");
         let wiring = match build.stdio {
             Stdio::Terminal(size) => Wiring::Terminal(size),
             Stdio::Pipes => Wiring::Pipes(build.payload),
         };
-        let create = || start::create(self.placement.stage.as_ref(), id, wiring);
-        let created = groups
-            .with_children(self.around.parents, create)
-            .map_err(call("limits"))??;
+        let created = start::create(self.placement.stage.as_ref(), id, wiring, &groups)?;
         clock.lap("create");
-        let pid = created.pid.as_raw_nonzero().get().unsigned_abs();
+        let pid = created.pid().as_raw_nonzero().get().unsigned_abs();
         groups.limit(pid, id).map_err(call("limits"))?;
         clock.lap("limits");
         let running = created.start()?;

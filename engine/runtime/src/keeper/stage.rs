@@ -19,6 +19,18 @@ use super::roots::{Roots, check_kind};
 /// Directory below the stage where the ID-mapped lower of the root is attached.
 const LOWER: &str = "lower";
 
+/// Most bytes of a stage in memory: the documents of a bundle and the state of its runtime.
+const MEMORY: u64 = 64 << 20;
+
+/// What a stage is built on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// Its directory, where others find the bundle.
+    Directory,
+    /// A tmpfs over it, for a keeper's own view: there is nothing to remove in the end.
+    Memory,
+}
+
 /// A step that could not be done.
 #[derive(Debug, thiserror::Error)]
 #[error("stage step {step} ({kind}) failed")]
@@ -58,15 +70,30 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Starts to build below `path`, which becomes a mount of its own, so that one detach takes
+    /// Starts to build below the stage, which becomes a mount of its own, so that one detach takes
     /// everything away.
     pub(crate) fn begin(
         placement: &'a Placement,
+        ground: Ground,
         roots: &'a Roots,
         id_maps: &'a IdMaps,
     ) -> Result<Self> {
         let path = &placement.stage;
-        mount::bind(path.as_ref(), path.as_ref())?;
+        match ground {
+            Ground::Directory => mount::bind(path.as_ref(), path.as_ref())?,
+            Ground::Memory => {
+                let group = placement.ids.first().to_string();
+                let size = MEMORY.to_string();
+                let options = [("size", size.as_str()), ("mode", "710"), ("gid", &group)];
+                let flags = Flags {
+                    read_only: false,
+                    nosuid: true,
+                    nodev: true,
+                };
+                let tree = mount::file_system("tmpfs", &options, &[], flags)?;
+                mount::attach(&tree, Dir::open_trusted(path.as_ref())?)?;
+            }
+        }
         let scratch = match &placement.upper {
             Upper::Memory(_) => None,
             Upper::Disk(disk) => Some((disk, Dir::open_trusted(disk.as_ref())?)),

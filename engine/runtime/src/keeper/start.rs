@@ -7,14 +7,16 @@ use casemate_bundles::{WindowSize, file};
 use casemate_protocol::packet::Stream;
 use casemate_sys::process::{Pid, pidfd_open};
 use casemate_sys::{Error, Result};
-use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::error::LibcontainerError;
+use libcontainer::notify_socket::{NOTIFY_FILE, NotifyListenerError, NotifySocket};
 use libcontainer::syscall::syscall::SyscallType;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Account;
+use super::builder::{self, BuildError};
+use super::groups::Groups;
 
 /// libcontainer's state below the stage.
 const STATE: &str = "oci";
@@ -33,15 +35,12 @@ pub(crate) enum StartError {
         #[source]
         source: Error,
     },
-    /// libcontainer.
-    #[error("libcontainer failed to {step}")]
-    Libcontainer {
-        /// What was done.
-        step: &'static str,
-        /// Why.
-        #[source]
-        source: Box<LibcontainerError>,
-    },
+    /// The container.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Its first process, which waits for its start.
+    #[error("the container was not started")]
+    Notify(#[source] NotifyListenerError),
 }
 
 fn call(step: &'static str) -> impl FnOnce(Error) -> StartError {
@@ -61,14 +60,9 @@ pub(crate) struct Streams {
 
 /// A created sandbox that waits for its start.
 pub(crate) struct Created {
-    container: Container,
-    /// PID 1 of the sandbox.
-    pub(crate) pid: Pid,
-    /// The same, as a descriptor.
-    pub(crate) init: OwnedFd,
-    /// The mount namespace of the outer stage; nothing else keeps it alive.
-    pub(crate) mounts: OwnedFd,
-    pub(crate) streams: Streams,
+    running: Running,
+    /// What its first process waits at.
+    notify: NotifySocket,
 }
 
 /// How the standard streams are made.
@@ -85,31 +79,13 @@ pub(crate) fn create(
     stage: &Path,
     id: &str,
     wiring: Wiring,
+    groups: &Groups,
 ) -> std::result::Result<Created, StartError> {
     let bundle = stage.join(EFFECTIVE);
     link_effective(&bundle).map_err(call("effective"))?;
-    let oci = |step: &'static str| {
-        move |source| StartError::Libcontainer {
-            step,
-            source: Box::new(source),
-        }
-    };
-    let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
-        .with_root_path(stage.join(STATE))
-        .map_err(oci("open its state"))?;
-    let (builder, ends) = wire(builder, stage, wiring).map_err(call("streams"))?;
-    let mut container = builder
-        .as_init(&bundle)
-        .with_systemd(false)
-        .with_detach(true)
-        .build()
-        .map_err(oci("create"))?;
-    let pid = container
-        .pid()
-        .and_then(|pid| Pid::from_raw(pid.as_raw()))
-        .ok_or_else(|| call("create")(Error::new("clone3", "no process", Errno::SRCH)))?;
-    // The record of a sandbox lives in the keeper; libcontainer's copy is not needed to be exact.
-    container.set_systemd(false);
+    let state = stage.join(STATE);
+    let (wires, ends) = wire(stage, wiring).map_err(call("streams"))?;
+    let pid = builder::build(groups, || make(&state, id, &bundle, wires))?;
     let init = pidfd_open(pid).map_err(call("pidfd"))?;
     let path = format!("/proc/{}/ns/mnt", pid.as_raw_nonzero());
     let mounts = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
@@ -117,29 +93,49 @@ pub(crate) fn create(
         .map_err(call("mount namespace"))?;
     let streams = ends.finish(wiring).map_err(call("streams"))?;
     Ok(Created {
-        container,
-        pid,
-        init,
-        mounts,
-        streams,
+        running: Running {
+            pid,
+            init,
+            mounts,
+            streams,
+        },
+        notify: NotifySocket::new(state.join(id).join(NOTIFY_FILE)),
     })
 }
 
+/// In the builder.
+fn make(
+    state: &Path,
+    id: &str,
+    bundle: &Path,
+    wires: Wires,
+) -> std::result::Result<Pid, LibcontainerError> {
+    let builder =
+        ContainerBuilder::new(id.to_owned(), SyscallType::default()).with_root_path(state)?;
+    let container = wires
+        .connect(builder)
+        .as_init(bundle)
+        .with_systemd(false)
+        .with_detach(true)
+        .build()?;
+    container
+        .pid()
+        .and_then(|pid| Pid::from_raw(pid.as_raw()))
+        .ok_or_else(|| LibcontainerError::Other("it has no process".to_owned()))
+}
+
 impl Created {
+    /// PID 1 of the sandbox.
+    pub(crate) const fn pid(&self) -> Pid {
+        self.running.pid
+    }
+
     /// Lets the guard init begin.
     pub(crate) fn start(mut self) -> std::result::Result<Running, StartError> {
-        self.container
-            .start()
-            .map_err(|source| StartError::Libcontainer {
-                step: "start",
-                source: Box::new(source),
-            })?;
-        Ok(Running {
-            pid: self.pid,
-            init: self.init,
-            mounts: self.mounts,
-            streams: self.streams,
-        })
+        self.notify
+            .notify_container_start()
+            .map_err(StartError::Notify)?;
+        Ok(self.running)
     }
 }
 
@@ -192,6 +188,24 @@ fn link_effective(bundle: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The container's ends of its standard streams.
+enum Wires {
+    Pipes([OwnedFd; 3]),
+    Console(PathBuf),
+}
+
+impl Wires {
+    fn connect(self, builder: ContainerBuilder) -> ContainerBuilder {
+        match self {
+            Self::Pipes([stdin, stdout, stderr]) => builder
+                .with_stdin(stdin)
+                .with_stdout(stdout)
+                .with_stderr(stderr),
+            Self::Console(path) => builder.with_console_socket(Some(path)),
+        }
+    }
+}
+
 /// The keeper's ends while the container is being created.
 enum Ends {
     Pipes {
@@ -202,11 +216,7 @@ enum Ends {
     Console(std::os::unix::net::UnixListener),
 }
 
-fn wire(
-    builder: ContainerBuilder,
-    stage: &Path,
-    wiring: Wiring,
-) -> Result<(ContainerBuilder, Ends)> {
+fn wire(stage: &Path, wiring: Wiring) -> Result<(Wires, Ends)> {
     match wiring {
         Wiring::Terminal(_) => {
             let path = stage.join("console.sock");
@@ -214,27 +224,18 @@ fn wire(
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
                 Error::new("bind", path.display().to_string(), errno)
             })?;
-            Ok((
-                builder.with_console_socket(Some(path)),
-                Ends::Console(listener),
-            ))
+            Ok((Wires::Console(path), Ends::Console(listener)))
         }
         Wiring::Pipes(account) => {
             let (stdin, input) = pipe(account)?;
             let (output, stdout) = pipe(account)?;
             let (error, stderr) = pipe(account)?;
-            let builder = builder
-                .with_stdin(stdin)
-                .with_stdout(stdout)
-                .with_stderr(stderr);
-            Ok((
-                builder,
-                Ends::Pipes {
-                    input,
-                    output,
-                    error,
-                },
-            ))
+            let ends = Ends::Pipes {
+                input,
+                output,
+                error,
+            };
+            Ok((Wires::Pipes([stdin, stdout, stderr]), ends))
         }
     }
 }

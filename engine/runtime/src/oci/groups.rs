@@ -8,14 +8,16 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use casemate_bundles::{CpuMillis, LimitSupport, Limits, MemoryBytes, Pids, file};
-use casemate_sys::process::Pid;
+use casemate_sys::process::{Pid, become_subreaper};
 use casemate_sys::{Error, mount};
+use libcontainer::container::Container;
 use oci_spec::runtime::{LinuxMemory, LinuxPids, LinuxResources, Spec};
 use rustix::io::Errno;
 
+use super::lifecycle::init_of;
 use super::{Create, Global, OciError};
-use crate::keeper::effective;
 use crate::keeper::groups::{Groups, Parents, show_unified};
+use crate::keeper::{builder, effective};
 
 /// The groups of one container, and their name.
 #[derive(Debug)]
@@ -43,31 +45,41 @@ impl Own {
         let resources = linux.and_then(|linux| linux.resources().as_ref());
         let limits = resources.map_or(Ok(None), limits)?;
         mount::private_namespace()?;
-        show_unified(&parents)?;
-        cover(global, create, &parents.path_of(&name))?;
-        let groups = parents.make(&name, limits.as_ref());
-        match groups {
-            Ok(groups) => Ok(Some(Self {
-                parents,
-                groups,
-                name,
-            })),
+        become_subreaper()?;
+        let groups = match parents.make(&name, limits.as_ref()) {
+            Ok(groups) => groups,
+            // One that exists is another container's.
+            Err(error) if error.errno() == Errno::EXIST => return Err(error.into()),
             Err(error) => {
-                // One that exists is another container's.
-                if error.errno() != Errno::EXIST {
-                    parents.remove(&name)?;
-                }
-                Err(error.into())
+                parents.remove(&name)?;
+                return Err(error.into());
+            }
+        };
+        let own = Self {
+            parents,
+            groups,
+            name,
+        };
+        let path = own.parents.path_of(&own.name);
+        let covered = show_unified(&own.parents, &path)
+            .map_err(OciError::from)
+            .and_then(|()| cover(global, create, &path));
+        match covered {
+            Ok(()) => Ok(Some(own)),
+            Err(error) => {
+                own.remove()?;
+                Err(error)
             }
         }
     }
 
-    /// Makes a container whose first process begins in the groups.
-    pub(super) fn with_children<T>(
+    /// Creates a container whose first process begins in the groups; returns that.
+    pub(super) fn create(
         &self,
-        make: impl FnOnce() -> Result<T, OciError>,
-    ) -> Result<T, OciError> {
-        self.groups.with_children(&self.parents, make)?
+        make: impl FnOnce() -> Result<Container, OciError>,
+    ) -> Result<Pid, OciError> {
+        let pid = builder::build(&self.groups, || init_of(&make()?))?;
+        Ok(pid)
     }
 
     /// Sets the limits and checks that the container's first process is in the groups.

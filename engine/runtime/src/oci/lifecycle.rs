@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use casemate_sys::Error;
 use casemate_sys::dir::Dir;
+use casemate_sys::process::Pid;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::container::{Container, ContainerStatus};
 use libcontainer::error::LibcontainerError;
@@ -90,7 +91,7 @@ pub(super) fn checked(id: &str) -> Result<String, OciError> {
     }
 }
 
-fn load(global: &Global, id: &str) -> Result<Container, OciError> {
+pub(super) fn load(global: &Global, id: &str) -> Result<Container, OciError> {
     let dir: PathBuf = global.root.join(checked(id)?);
     if let Err(error) = Dir::open_trusted(&dir) {
         return Err(match error.errno() {
@@ -185,7 +186,10 @@ fn print(line: &str) -> Result<(), OciError> {
     writeln!(out, "{line}").map_err(OciError::Print)
 }
 
-/// A failed call of the system, for `run`.
-pub(super) fn lost(what: &str) -> OciError {
-    OciError::Call(Error::new("wait4", what, Errno::CHILD))
+/// The first process of a created container.
+pub(super) fn init_of(container: &Container) -> Result<Pid, OciError> {
+    container
+        .pid()
+        .and_then(|pid| Pid::from_raw(pid.as_raw()))
+        .ok_or_else(|| OciError::Call(Error::new("wait4", "no process", Errno::CHILD)))
 }

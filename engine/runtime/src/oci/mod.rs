@@ -130,6 +130,9 @@ pub(crate) enum OciError {
     /// A system call of ours.
     #[error(transparent)]
     Call(#[from] casemate_sys::Error),
+    /// The container in its groups.
+    #[error(transparent)]
+    Build(#[from] crate::keeper::builder::BuildError),
     /// The bundle's configuration.
     #[error("config.json cannot be read")]
     Spec(#[source] Box<oci_spec::OciSpecError>),

@@ -6,7 +6,7 @@
 use casemate_sys::process::{Ended, Pid, pidfd_open, pidfd_send, wait};
 use casemate_sys::signal::{self, SignalSet};
 
-use super::lifecycle::{checked, create, lost, oci};
+use super::lifecycle::{checked, create, init_of, load, oci};
 use super::{Create, Global, OciError, bundle, groups};
 
 /// Runs a bundle; returns the exit status of its guard init.
@@ -32,7 +32,10 @@ fn keep(
 ) -> Result<Ended, OciError> {
     let make = || create(global, options);
     let mut container = match groups {
-        Some(groups) => groups.with_children(make)?,
+        Some(groups) => {
+            groups.create(make)?;
+            load(global, &options.id)?
+        }
         None => make()?,
     };
     let ended = watch(&mut container, groups, all);
@@ -47,10 +50,7 @@ fn watch(
     groups: Option<&groups::Own>,
     all: &SignalSet,
 ) -> Result<Ended, OciError> {
-    let pid = container
-        .pid()
-        .and_then(|pid| Pid::from_raw(pid.as_raw()))
-        .ok_or_else(|| lost("no process"))?;
+    let pid = init_of(container)?;
     let init = pidfd_open(pid)?;
     if let Some(groups) = groups {
         groups.limit(pid)?;
