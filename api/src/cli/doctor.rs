@@ -7,7 +7,7 @@ use std::time::Duration;
 use casemate_bundles::{
     Argv, Component, Environment, HostSupport, LimitSupport, Limits, Network, Stdio,
 };
-use casemate_engine::{Engine, EngineConfig, SpawnerMode, Streams, run_to_end};
+use casemate_engine::{Engine, EngineConfig, SpawnerMode, Streams, leave, run_to_end};
 use casemate_protocol::{ExitReason, IdChoice, LaunchRequest, OutputPolicy, Supervision};
 use serde::Serialize;
 
@@ -209,6 +209,7 @@ async fn try_sandbox(
         size: None,
     };
     let output = run_to_end(&launched.connection, streams).await?;
+    leave(&launched.connection).await;
     match output.record.reason {
         ExitReason::Exited { code: 0 } => Ok(run.container().clone()),
         ExitReason::Exited { .. }

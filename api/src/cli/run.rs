@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use casemate_bundles::{Stdio, WindowSize};
-use casemate_engine::{Engine, KeeperConnection, RunError, RunOutput, Streams, run_to_end};
+use casemate_engine::{Engine, KeeperConnection, RunError, RunOutput, Streams, leave, run_to_end};
 use casemate_protocol::{
     CancelledBy, LaunchRequest, OutputPolicy, SignalName, Supervision, ToKeeper,
 };
@@ -173,6 +173,8 @@ impl Run {
             Err(error @ RunError::Lost) => lost(&error, started.elapsed()),
             output => output?,
         };
+        // The spawner of this command ends with it.
+        leave(connection).await;
         Ok(Ended {
             exec_id,
             bundle: launched.digest,

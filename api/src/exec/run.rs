@@ -14,7 +14,7 @@ use casemate_bundles::{
     Argv, ContainerId, Digest, Enforcement, Environment, IdError, Limits, Network, Stdio, UserId,
 };
 use casemate_engine::{
-    ConnectionError, Engine, KeeperConnection, KeeperEvent, RunError, Streams, run_to_end,
+    ConnectionError, Engine, KeeperConnection, KeeperEvent, RunError, Streams, leave, run_to_end,
 };
 use casemate_protocol::{
     CancelledBy, ExitRecord, FromKeeper, IdChoice, LaunchRequest, OutputPolicy, Supervision,
@@ -352,8 +352,11 @@ async fn drive(
         errors: tokio::io::sink(),
         size: None,
     };
-    let run = run_to_end(&launched.connection, streams);
-    let (record, stdout, stderr) = match cancellable(run, &launched.connection, cancelled).await {
+    let connection = launched.connection;
+    let result = cancellable(run_to_end(&connection, streams), &connection, cancelled).await;
+    // Nobody has to wait for its mounts and groups to go.
+    tokio::spawn(async move { leave(&connection).await });
+    let (record, stdout, stderr) = match result {
         Ok(output) => (output.record, output.stdout, output.stderr),
         Err(RunError::Lost) => {
             let elapsed = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -621,7 +624,9 @@ pub(crate) async fn run_probe(
         errors: tokio::io::sink(),
         size: None,
     };
-    Ok(run_to_end(&launched.connection, streams).await?.record)
+    let output = run_to_end(&launched.connection, streams).await?;
+    leave(&launched.connection).await;
+    Ok(output.record)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Client of the engine for the benchmarks: reads a line, runs sandboxes, prints what it took.
 //!
 //! `bench-engine PROGRAMS ROOT RUN_DIR FIRST:SLICES BASE_DIGEST`, then on standard input `ready`
-//! (answers `ready`), `run` (microseconds of one run) or `many CALLERS COUNT` (runs per second).
+//! (answers `ready`), `run` (microseconds of one run to its result, and until nothing is left of it)
+//! or `many CALLERS COUNT` (runs per second, each until nothing is left of it).
 
 use std::io::{BufRead as _, Write as _};
 use std::process::ExitCode;
@@ -14,7 +15,9 @@ use casemate_bundles::{
     Argv, ContainerId, Digest, Environment, HostPath, LaunchPlan, Limits, Network, ProcessView,
     Profile, SandboxPath, Stdio,
 };
-use casemate_engine::{Engine, EngineConfig, IdBlock, SpawnerMode, Streams, run_to_end};
+use casemate_engine::{
+    Engine, EngineConfig, IdBlock, KeeperConnection, SpawnerMode, Streams, leave, run_to_end,
+};
 use casemate_protocol::{ExitReason, IdChoice, LaunchRequest, OutputPolicy, Supervision};
 use casemate_tests::case::report;
 
@@ -75,8 +78,10 @@ async fn answer(bench: &Arc<Bench>, line: &str) -> Result<String> {
         ["ready"] => Ok("ready".to_owned()),
         ["run"] => {
             let started = Instant::now();
-            bench.once().await?;
-            Ok(started.elapsed().as_micros().to_string())
+            let connection = bench.once().await?;
+            let result = started.elapsed().as_micros();
+            leave(&connection).await;
+            Ok(format!("{result} {}", started.elapsed().as_micros()))
         }
         ["many", callers, count] => many(bench, callers.parse()?, count.parse()?).await,
         _ => bail!("unknown request {line:?}"),
@@ -90,7 +95,7 @@ async fn many(bench: &Arc<Bench>, callers: u64, count: u64) -> Result<String> {
         let (bench, taken) = (Arc::clone(bench), Arc::clone(&taken));
         tasks.push(tokio::spawn(async move {
             while taken.fetch_add(1, Ordering::Relaxed) < count {
-                bench.once().await?;
+                leave(&bench.once().await?).await;
             }
             Ok::<_, anyhow::Error>(())
         }));
@@ -144,7 +149,7 @@ impl Bench {
         })
     }
 
-    async fn once(&self) -> Result<()> {
+    async fn once(&self) -> Result<KeeperConnection> {
         let launched = self.engine.launch(&self.request()?).await?;
         let streams = Streams {
             input: tokio::io::empty(),
@@ -158,6 +163,6 @@ impl Bench {
             reason == ExitReason::Exited { code: 0 },
             "ended with {reason:?}"
         );
-        Ok(())
+        Ok(launched.connection)
     }
 }
