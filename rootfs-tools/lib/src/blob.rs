@@ -112,6 +112,10 @@ impl Store {
         fs::set_permissions(file, permissions).map_err(failed("protect", file))?;
         hold.add(self, digest)?;
         let place = self.blob_path(digest);
+        match place.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => hold.note_brought(digest),
+            Ok(_) | Err(_) => {}
+        }
         fs::rename(file, &place).map_err(failed("store", &place))?;
         files::sync_dir(&self.blobs())
     }

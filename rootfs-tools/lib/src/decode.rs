@@ -39,10 +39,11 @@ impl Compression {
     }
 }
 
+/// A stream whose first bytes have been looked at.
+pub(crate) type Detected<R> = io::Chain<Cursor<Vec<u8>>, R>;
+
 /// Reads the first bytes of a stream. Returns them in front of the rest, and what they say.
-pub(crate) fn detect<R: Read>(
-    mut input: R,
-) -> io::Result<(Compression, io::Chain<Cursor<Vec<u8>>, R>)> {
+pub(crate) fn detect<R: Read>(mut input: R) -> io::Result<(Compression, Detected<R>)> {
     let mut head = Vec::new();
     (&mut input)
         .take(MAGIC_BYTES as u64)

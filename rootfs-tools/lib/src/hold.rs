@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
@@ -24,6 +25,8 @@ pub struct Hold {
     path: PathBuf,
     /// Locked as long as it is open.
     list: File,
+    /// Blobs that were not there before.
+    brought: Mutex<BTreeSet<Digest>>,
 }
 
 impl Store {
@@ -53,6 +56,7 @@ impl Hold {
             staging,
             path,
             list: File::from(list),
+            brought: Mutex::default(),
         })
     }
 
@@ -67,6 +71,24 @@ impl Hold {
         written.map_err(failed("write", &self.path))
     }
 
+    /// Notes a blob that was not there before.
+    pub(crate) fn note_brought(&self, digest: &Digest) {
+        // A panic while a digest was inserted leaves the set whole.
+        let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        brought.insert(digest.clone());
+    }
+
+    /// Returns the blobs that were not there before.
+    pub(crate) fn brought(&self) -> BTreeSet<Digest> {
+        let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        brought.clone()
+    }
+
+    /// Returns its file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn staging(&self) -> &Staging {
         &self.staging
     }
@@ -79,31 +101,30 @@ impl Drop for Hold {
     }
 }
 
-/// Holds as a collector finds them.
-#[derive(Debug, Default)]
-pub(crate) struct Holds {
-    /// What living processes hold, each with the file that says so.
-    pub(crate) live: Vec<(PathBuf, BTreeSet<Digest>)>,
-    /// Files that nobody holds any more.
-    pub(crate) stale: Vec<PathBuf>,
+/// A hold as a collector finds it.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// What a living process holds.
+    Held(BTreeSet<Digest>),
+    /// Nobody holds it any more.
+    Stale,
+    /// Its process has just ended.
+    Gone,
 }
 
-/// Reads all holds. The caller has the collecting lock: no hold begins or grows meanwhile.
-pub(crate) fn read_all(store: &Store) -> Result<Holds, HoldError> {
-    let mut holds = Holds::default();
-    for path in files::entries_if_any(&directory(store))? {
-        match files::try_lock_existing(&path) {
-            Ok(Some(_free)) => holds.stale.push(path),
-            Ok(None) => {
-                let digests = read(&path)?;
-                holds.live.push((path, digests));
-            }
-            // Its process has just ended.
-            Err(error) if error.source.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Returns the files of all holds.
+pub(crate) fn files(store: &Store) -> Result<Vec<PathBuf>, FileError> {
+    files::entries_if_any(&directory(store))
+}
+
+/// Looks at a hold. The caller has the collecting lock: no hold begins or grows meanwhile.
+pub(crate) fn look(path: &Path) -> Result<State, HoldError> {
+    match files::try_lock_existing(path) {
+        Ok(Some(_free)) => Ok(State::Stale),
+        Ok(None) => read(path).map(State::Held),
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(State::Gone),
+        Err(error) => Err(error.into()),
     }
-    Ok(holds)
 }
 
 /// A hold cannot be read.
@@ -121,16 +142,6 @@ pub enum HoldError {
         #[source]
         source: crate::digest::DigestError,
     },
-}
-
-impl HoldError {
-    /// Returns the file.
-    pub(crate) fn path(&self) -> &Path {
-        match self {
-            Self::File(error) => &error.path,
-            Self::Line { path, .. } => path,
-        }
-    }
 }
 
 fn read(path: &Path) -> Result<BTreeSet<Digest>, HoldError> {

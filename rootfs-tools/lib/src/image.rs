@@ -67,6 +67,19 @@ pub enum ImageError {
     },
 }
 
+impl ImageError {
+    /// Returns the digest of the document that is at fault.
+    pub(crate) fn digest(&self) -> &Digest {
+        match self {
+            Self::Blob { digest, .. }
+            | Self::Document { digest, .. }
+            | Self::Digest { digest, .. }
+            | Self::Layers { digest, .. }
+            | Self::Count { digest, .. } => digest,
+        }
+    }
+}
+
 /// An image to be given a name.
 #[derive(Debug, Clone)]
 pub struct Image<'a> {
@@ -161,7 +174,7 @@ fn read<T: serde::de::DeserializeOwned>(
 
 /// Returns the digest of the tree that the layers make, the lowest first.
 ///
-/// Source: OCI image-spec, `config.md`, "Layer ChainID".
+/// Source: OCI image-spec, `config.md`, "Layer `ChainID`".
 pub(crate) fn chain_id(diff_ids: &[Digest]) -> Option<Digest> {
     diff_ids
         .iter()

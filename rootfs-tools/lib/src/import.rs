@@ -60,6 +60,22 @@ pub enum ImportError {
     File(#[from] FileError),
 }
 
+impl ImportError {
+    /// Tells whether the image itself is at fault: it is refused again the next time.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Image(error) => !matches!(error, ImageError::Blob { .. }),
+            Self::Layer(LayerError::File(_) | LayerError::Blob { .. }) => false,
+            Self::Layer(_) => true,
+            Self::Store(_)
+            | Self::Ingest(_)
+            | Self::Directory(_)
+            | Self::Blob(_)
+            | Self::File(_) => false,
+        }
+    }
+}
+
 /// What is imported.
 #[expect(missing_debug_implementations, reason = "a reader has no Debug")]
 pub enum Source<'a> {
@@ -173,7 +189,7 @@ impl Store {
             name,
             annotations: BTreeMap::new(),
         };
-        let base = self.give_name(&hold, image, &Platform::here(), snapshot.chain, progress)?;
+        let base = self.give_name(&hold, image, (&Platform::here(), snapshot.chain), progress)?;
         drop(publish);
         Ok(Imported {
             base,
@@ -193,6 +209,22 @@ impl Store {
         image: Image<'_>,
         progress: &mut dyn FnMut(Step),
     ) -> Result<Imported, ImportError> {
+        let committed = self.commit(hold, image, progress);
+        if let Err(error) = &committed
+            && error.is_refusal()
+        {
+            // The blobs are in nobody's way: the next collection takes what stays here.
+            drop(self.discard_refused(hold));
+        }
+        committed
+    }
+
+    fn commit(
+        &self,
+        hold: &Hold,
+        image: Image<'_>,
+        progress: &mut dyn FnMut(Step),
+    ) -> Result<Imported, ImportError> {
         self.require_write()?;
         let parts = Parts::read(self, &image.manifest.digest)?;
         let mut blobs = vec![image.manifest, &parts.config];
@@ -206,19 +238,18 @@ impl Store {
         let layers = parts.files(|digest| self.blob_path(digest));
         let chain = image::chain_id(&parts.diff_ids);
         let mut notices = Notices::default();
-        let snapshot = match self.known_snapshot(hold, chain.as_ref(), &layers)? {
-            Some(known) => known,
-            None => {
-                let made = unpack_snapshot(hold, &layers, Marks::Applied, &mut notices, progress)?;
-                let publish = self.lock_publish()?;
-                self.store_snapshot(hold, &made)?;
-                drop(publish);
-                made
-            }
+        let snapshot = if let Some(known) = self.known_snapshot(hold, chain.as_ref(), &layers)? {
+            known
+        } else {
+            let made = unpack_snapshot(hold, &layers, Marks::Applied, &mut notices, progress)?;
+            let publish = self.lock_publish()?;
+            self.store_snapshot(hold, &made)?;
+            drop(publish);
+            made
         };
         progress(Step::SnapshotStored);
         let publish = self.lock_publish()?;
-        let base = self.give_name(hold, image, &parts.platform, snapshot.chain, progress)?;
+        let base = self.give_name(hold, image, (&parts.platform, snapshot.chain), progress)?;
         drop(publish);
         Ok(Imported {
             base,
@@ -300,8 +331,7 @@ impl Store {
         &self,
         hold: &Hold,
         image: Image<'_>,
-        platform: &Platform,
-        chain: Digest,
+        (platform, chain): (&Platform, Digest),
         progress: &mut dyn FnMut(Step),
     ) -> Result<ResolvedBase, ImportError> {
         let created = crate::time::now();

@@ -21,6 +21,7 @@
 
 mod archive;
 mod blob;
+mod collect;
 mod current;
 mod decode;
 mod diff;
@@ -50,6 +51,7 @@ mod unpack;
 
 pub use archive::{ArchiveError, EntryName};
 pub use blob::{Blob, BlobError, BlobFile};
+pub use collect::{Action, CollectError, Collected, Collection, Why};
 pub use diff::{Change, Difference, Side};
 pub use digest::{Digest, DigestError};
 pub use directory::DirectoryError;

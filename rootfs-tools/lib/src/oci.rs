@@ -74,6 +74,11 @@ impl Descriptor {
         descriptor
     }
 
+    /// Returns the tag.
+    pub(crate) fn tag(&self) -> Option<&str> {
+        self.annotations.get(REF_NAME).map(String::as_str)
+    }
+
     /// Returns the base's name; `None` for an entry that is no base.
     pub(crate) fn name(&self) -> Option<BaseName> {
         let tag = self.annotations.get(REF_NAME)?.strip_prefix(TAG_PREFIX)?;

@@ -67,7 +67,12 @@ pub(crate) fn sweep(store: &Store) -> Result<(), FileError> {
         }
         drop(exclusive);
     }
-    for dead in files::entries(&trash)? {
+    empty_trash(store)
+}
+
+/// Deletes what is in the trash.
+pub(crate) fn empty_trash(store: &Store) -> Result<(), FileError> {
+    for dead in files::entries(&store.root().join("trash"))? {
         match fs::remove_dir_all(&dead) {
             Ok(()) => {}
             // Two sweepers may delete the same tree.
