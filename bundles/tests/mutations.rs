@@ -1069,6 +1069,25 @@ const MUTATIONS: &[Mutation] = &[
         Rule::StageStep,
     ),
     (
+        R,
+        "a skeleton on the host's disk",
+        In::Stage,
+        |s| {
+            s["steps"]
+                .as_array_mut()
+                .unwrap()
+                .retain(|step| step.get("tmpfs").is_none());
+        },
+        Rule::StageStep,
+    ),
+    (
+        R,
+        "devices in the skeleton",
+        In::Stage,
+        |s| step(s, "action", "tmpfs")["devices"] = json!(true),
+        Rule::StageStep,
+    ),
+    (
         P,
         "no root overlay",
         In::Stage,

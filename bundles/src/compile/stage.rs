@@ -118,6 +118,12 @@ impl<'a> Steps<'a> {
     fn skeleton(&mut self, layout: &'a Layout, skeleton: &'a Skeleton) {
         let view = skeleton.view.as_str();
         self.directory(view, ROOT, 0o555);
+        // Mount points only; a directory of the host's would show which disk it is on.
+        self.list.push(StageStep::Tmpfs {
+            path: view,
+            bytes: 4096,
+            devices: false,
+        });
         for path in &skeleton.fixed {
             self.directory(path.as_str(), ROOT, 0o555);
         }

@@ -61,6 +61,7 @@ pub(super) fn check<'a>(
         allowed: allowed(facts),
         view: facts.staged("view"),
         skeleton: skeleton(facts),
+        in_memory: false,
         clones: Clones {
             directory: facts.staged("mounts/"),
             list: Vec::with_capacity(stage.steps.len() / 2),
@@ -217,6 +218,8 @@ struct Walk<'a, 'f> {
     /// Where the skeleton is.
     view: String,
     skeleton: Skeleton<'f>,
+    /// Whether the skeleton has its own tmpfs: a directory of the host's would show its disk.
+    in_memory: bool,
     clones: Clones<'a>,
     overlaid: bool,
     targets: HashMap<&'f str, Due<ProjectionKind>>,
@@ -344,7 +347,8 @@ impl<'a> Walk<'a, '_> {
             Some(_) | None => return Err(foreign(path)),
         }
         let parent = below.rsplit_once('/').map_or("", |(parent, _name)| parent);
-        let ready = below.is_empty() || self.skeleton.get(parent).is_some_and(|due| due.made);
+        let ready = below.is_empty()
+            || (self.in_memory && self.skeleton.get(parent).is_some_and(|due| due.made));
         in_order(path, ready)
     }
 
@@ -352,7 +356,17 @@ impl<'a> Walk<'a, '_> {
         self.allowed.get(path).is_some_and(|due| due.made)
     }
 
-    fn tmpfs(&self, path: &str, bytes: u64, devices: bool) -> Result<(), Violation> {
+    fn tmpfs(&mut self, path: &str, bytes: u64, devices: bool) -> Result<(), Violation> {
+        if path == self.view {
+            let made = self.skeleton.get("").is_some_and(|due| due.made);
+            let due = made && !self.in_memory;
+            self.in_memory = true;
+            return require(
+                due && (bytes, devices) == (4096, false),
+                Rule::StageStep,
+                || "the skeleton's tmpfs is not as it has to be".to_owned(),
+            );
+        }
         let is = |below: &str| path == self.facts.staged(below);
         let expected = match &self.facts.placement.upper {
             Upper::Memory(size) if is("upper") => Some((*size, false)),
