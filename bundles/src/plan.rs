@@ -241,12 +241,15 @@ pub struct Placement {
     pub cgroup: HostPath,
 }
 
-/// Where the changes of an ephemeral root go. Both vanish with the sandbox.
+/// Where the changes of the root go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Upper {
-    /// Memory, at most this many bytes, charged to the memory limit.
+    /// Memory, at most this many bytes, charged to the memory limit. Vanishes with the sandbox.
     Memory(u64),
-    /// An empty directory on disk that holds `upper` and `work`.
+    /// An empty directory on disk, in which `upper` and `work` are made. Vanishes with the sandbox.
     Disk(HostPath),
+    /// A generation of a tile's layer, below `.xbin/term` of the workspace: `upper` and `work` are
+    /// in it already and stay. For terminals only.
+    Layer(HostPath),
 }

@@ -109,7 +109,7 @@ fn compile_to(invocation: &Invocation, arguments: CompileArguments) -> Result<()
     sandbox::require_root()?;
     let size = arguments.tty.then(super::terminal::size).flatten();
     let stdio = size.map_or(Stdio::Pipes, Stdio::Terminal);
-    let planned = sandbox::plan(invocation, wanted, stdio)?;
+    let planned = sandbox::plan(invocation, wanted, (stdio, None))?;
     // A spawner tries what the host supports, and is not asked for anything else.
     let host = command_run::runtime()?.block_on(async {
         let engine = Engine::start(&planned.engine).await?;

@@ -190,6 +190,7 @@ async fn try_sandbox(
     let request = LaunchRequest {
         plan: process_plan(request, payload)?,
         ids: IdChoice::Pool,
+        layer: None,
         supervision: Supervision {
             timeout_ms: Some(TIMEOUT_MS),
             idle_ms: None,

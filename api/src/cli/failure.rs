@@ -8,13 +8,14 @@ use std::process::ExitCode;
 use casemate_bundles::{CompileError, Component, ExplainError, Violation};
 use casemate_engine::{EngineError, RunError};
 use casemate_protocol::LaunchError;
+use casemate_rootfs::layer::LayerError;
 use casemate_rootfs::{ResolveError, StoreError as RootError};
 
 use super::output;
 use crate::audit::AuditError;
 use crate::auth::TokenError;
 use crate::config::{ConfigError, IdsError};
-use crate::http::ServeError;
+use crate::http::{LayersError, ServeError};
 use crate::workspace::{PlanError, WorkspaceError};
 
 /// Wrong use (sysexits(3), as all below).
@@ -55,6 +56,9 @@ pub enum CliError {
         /// What to do.
         hint: String,
     },
+    /// A layer cannot be looked at.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
     /// A base that is named is not there.
     #[error(transparent)]
     Base(ResolveError),
@@ -155,6 +159,7 @@ impl CliError {
             Self::NeedsRoot | Self::Ids(_) | Self::Unavailable { .. } | Self::Bases(_) => {
                 UNAVAILABLE
             }
+            Self::Layer(_) => UNAVAILABLE,
             Self::Base(ResolveError::Name(_)) => USAGE,
             Self::Base(ResolveError::Store(RootError::UnknownBase(_))) => NOT_FOUND,
             Self::Base(ResolveError::Store(_)) => UNAVAILABLE,
@@ -249,7 +254,10 @@ const fn launch_status(error: &LaunchError) -> u8 {
 /// Writes a failure with its causes as one line, and returns its exit status.
 pub(super) fn report(error: &CliError) -> ExitCode {
     let status = error.status();
-    if status != BROKEN_PIPE {
+    if let CliError::Serve(ServeError::Layers(list @ LayersError::Blocked(_))) = error {
+        // A list, with what to do.
+        output::complain(&list.to_string());
+    } else if status != BROKEN_PIPE {
         output::complain(&chain(error));
     }
     ExitCode::from(status)

@@ -64,7 +64,7 @@ enum Command {
     /// Try a real sandbox and everything it needs, and say how to get what is missing
     Doctor(doctor::Arguments),
     /// Run the service, until SIGTERM; started as root, it becomes the service user
-    Serve,
+    Serve(serve::Arguments),
     /// Run a command in a sandbox of the running service
     Exec(Box<exec::Arguments>),
     /// Print a link that logs a browser in, once, within 10 minutes
@@ -108,7 +108,7 @@ impl Cli {
             Command::Run(arguments) => run::run(&invocation, *arguments),
             Command::Bundle(command) => bundle::run(&invocation, command),
             Command::Doctor(arguments) => doctor::run(&invocation, &arguments),
-            Command::Serve => serve::run(&invocation),
+            Command::Serve(arguments) => serve::run(&invocation, &arguments),
             Command::Exec(arguments) => exec::run(&invocation, *arguments),
             Command::Login => client::login(&invocation),
             Command::Session(command) => client::session(&invocation, command),

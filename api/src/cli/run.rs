@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use casemate_bundles::{Stdio, WindowSize};
 use casemate_engine::{Engine, KeeperConnection, RunError, RunOutput, Streams, leave, run_to_end};
 use casemate_protocol::{
-    CancelledBy, LaunchRequest, OutputPolicy, SignalName, Supervision, ToKeeper,
+    CancelledBy, LaunchRequest, LayerChoice, OutputPolicy, SignalName, Supervision, ToKeeper,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -42,6 +42,12 @@ pub(super) struct Arguments {
     /// Give the command a terminal [default: for terminal profiles when stdin is one]
     #[arg(long, conflicts_with = "json")]
     tty: bool,
+    /// Keep what changes in the root in the tile's layer, on the base that it is built on
+    #[arg(long)]
+    layer: bool,
+    /// Use a generation of the layer that a rebase builds
+    #[arg(long, value_name = "N", hide = true, conflicts_with = "layer")]
+    layer_generation: Option<u32>,
     /// Print the result as JSON, with head and tail of 1 MiB of each stream
     #[arg(long)]
     json: bool,
@@ -59,7 +65,15 @@ pub(super) fn run(invocation: &Invocation, arguments: Arguments) -> Result<ExitC
     let timeout = arguments
         .timeout
         .or_else(|| is_run.then_some(DEFAULT_TIMEOUT));
-    let planned = sandbox::plan(invocation, wanted, stdio)?;
+    let layer = match (arguments.layer, arguments.layer_generation) {
+        (_, Some(number)) => Some(LayerChoice::Unfinished(number)),
+        (true, None) => Some(LayerChoice::Current),
+        (false, None) => None,
+    };
+    if layer.is_some() && !shell {
+        return Err(CliError::Usage("--layer is for terminals".to_owned()));
+    }
+    let planned = sandbox::plan(invocation, wanted, (stdio, layer))?;
     let supervision = Supervision {
         timeout_ms: timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         idle_ms: None,
@@ -140,6 +154,7 @@ impl Run {
         let request = LaunchRequest {
             plan: self.planned.plan,
             ids: self.planned.ids,
+            layer: self.planned.layer,
             supervision: self.supervision,
             label: serde_json::json!({ "run": exec_id }),
         };

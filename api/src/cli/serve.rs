@@ -6,10 +6,24 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{CliError, Invocation};
 use crate::config::{Config, LogFormat, LogLevel};
+use crate::http::BrokenLayers;
 
-pub(super) fn run(invocation: &Invocation) -> Result<ExitCode, CliError> {
+/// Flags of the service.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Start though layers lack their bases; only their terminals are refused
+    #[arg(long)]
+    degraded: bool,
+}
+
+pub(super) fn run(invocation: &Invocation, arguments: &Arguments) -> Result<ExitCode, CliError> {
     start_log(&invocation.config);
-    crate::http::serve(&invocation.config)?;
+    let broken = if arguments.degraded {
+        BrokenLayers::Locked
+    } else {
+        BrokenLayers::Refused
+    };
+    crate::http::serve(&invocation.config, broken)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -425,6 +425,7 @@ fn launch_request(request: RunRequest, label: &RunLabel) -> Result<LaunchRequest
     Ok(LaunchRequest {
         plan: process_plan(process, payload)?,
         ids: IdChoice::Pool,
+        layer: None,
         supervision: Supervision {
             timeout_ms: Some(plan.timeout_ms),
             idle_ms: None,
@@ -599,6 +600,7 @@ pub(crate) fn probe_request(base: Digest) -> Result<LaunchRequest, ApiError> {
     Ok(LaunchRequest {
         plan: process_plan(request, payload).map_err(ApiError::internal)?,
         ids: IdChoice::Pool,
+        layer: None,
         supervision: Supervision {
             timeout_ms: Some(PROBE_MS),
             idle_ms: None,

@@ -9,6 +9,7 @@ use casemate_engine::{Engine, EngineError, SpawnerMode, SpawnerProcess};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::layers::{self, BrokenLayers, LayersError};
 use super::{App, Gate, GateError, Places, PrivateSocketError, PrivilegeError, ServiceUser};
 use crate::audit::{Audit, AuditError};
 use crate::auth::{Auth, AuthError};
@@ -43,6 +44,9 @@ pub enum ServeError {
          run as the service user; close it or a directory above it: chmod 0700"
     )]
     Reachable,
+    /// Layers without their bases.
+    #[error(transparent)]
+    Layers(#[from] LayersError),
     /// The allow-lists.
     #[error(transparent)]
     Gate(#[from] GateError),
@@ -92,7 +96,7 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> ServeError {
 }
 
 /// Runs the service until SIGTERM or SIGINT. The process has to have one thread.
-pub fn serve(config: &Config) -> Result<(), ServeError> {
+pub fn serve(config: &Config, broken: BrokenLayers) -> Result<(), ServeError> {
     let workspace = config.workspace.clone().ok_or(ServeError::NoWorkspace)?;
     if casemate_sys::process::ids().0 != 0 {
         return Err(PrivilegeError::NotRoot {
@@ -121,6 +125,7 @@ pub fn serve(config: &Config) -> Result<(), ServeError> {
     {
         return Err(ServeError::Reachable);
     }
+    layers::check(config, &workspace, broken)?;
     let ids = engine.ids;
     let spawner = SpawnerProcess::start(&engine)?;
     user.assume()?;

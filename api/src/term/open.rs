@@ -198,6 +198,7 @@ impl Opener<'_> {
         let request = LaunchRequest {
             plan,
             ids: IdChoice::Fixed(slice),
+            layer: None,
             supervision: Supervision {
                 timeout_ms: None,
                 idle_ms: Some(times.idle_ms),

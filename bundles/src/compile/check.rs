@@ -18,6 +18,9 @@ const SYSTEM: [&str; 13] = [
     "/usr/bin", "/usr/lib", "/var",
 ];
 
+/// Where the layers are in a workspace.
+const LAYERS: &str = ".xbin/term/";
+
 /// Names in the workspace's root directory that are not plain files.
 const DIRECTORIES: [&str; 3] = ["apps", "data", "homes"];
 
@@ -31,9 +34,31 @@ pub(super) fn plan(plan: &LaunchPlan, placement: &Placement) -> Result<(), PlanR
             "an upper of 0 bytes cannot hold a mount target",
         ));
     }
+    layer(plan, placement)?;
     match profile::view(&plan.profile) {
         View::Workspace(view, _) => workspace(plan, placement, view),
         View::Process(view) => process(plan, placement, view),
+    }
+}
+
+/// A layer is a terminal's, and lies where no view of the workspace reaches.
+fn layer(plan: &LaunchPlan, placement: &Placement) -> Result<(), PlanRefusal> {
+    let Upper::Layer(dir) = &placement.upper else {
+        return Ok(());
+    };
+    let hidden = match &plan.profile {
+        Profile::Terminal { view, .. } => dir
+            .below(&view.root)
+            .is_some_and(|below| below.starts_with(LAYERS)),
+        Profile::Backend { .. } | Profile::Process { .. } => false,
+    };
+    if hidden {
+        Ok(())
+    } else {
+        Err(refusal(
+            PlanCode::InvalidMount,
+            "a layer belongs to a terminal and lies with the workspace's layers",
+        ))
     }
 }
 
@@ -224,7 +249,8 @@ fn source(path: &HostPath, placement: &Placement, what: &str) -> Result<(), Plan
     let mut own = vec![&placement.stage, &placement.base];
     match &placement.upper {
         Upper::Disk(dir) => own.push(dir),
-        Upper::Memory(_) => {}
+        // A layer lies in the workspace, in the part that no view shows.
+        Upper::Memory(_) | Upper::Layer(_) => {}
     }
     for ours in own {
         if path.is_within(ours) || ours.is_within(path) {

@@ -139,7 +139,7 @@ impl Layout {
         let bundle = below(stage, bundle::BUNDLE_DIR)?;
         let changes = match &placement.upper {
             Upper::Memory(_) => below(stage, "upper")?,
-            Upper::Disk(dir) => dir.clone(),
+            Upper::Disk(dir) | Upper::Layer(dir) => dir.clone(),
         };
         let mounts = below(stage, "mounts")?;
         let devices_dir = below(stage, "dev")?;

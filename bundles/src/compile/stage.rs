@@ -18,6 +18,9 @@ const OVERLAY_OPTIONS: [&str; 5] = [
     "volatile",
 ];
 
+/// Of a layer, which is kept: the upper is bound to its base and used once at a time.
+const LAYER_OPTIONS: [&str; 4] = ["redirect_dir=on", "index=on", "metacopy=off", "xino=off"];
+
 /// Targets that a runtime mounts on and that a hostile base must not have replaced by a symlink
 /// (E-11).
 const KERNEL_TARGETS: [&str; 4] = ["/dev", "/proc", "/run/casemate", "/sys"];
@@ -106,6 +109,8 @@ impl<'a> Steps<'a> {
             }
             // Made empty by the spawner.
             Upper::Disk(_) => {}
+            // All there, with what earlier sessions have changed.
+            Upper::Layer(_) => return,
         }
         let sandbox = self.sandbox;
         self.directory(layout.upper.as_str(), sandbox, 0o755);
@@ -205,7 +210,10 @@ impl<'a> Steps<'a> {
             upper: layout.upper.as_str(),
             work: layout.work.as_str(),
             target: layout.rootfs.as_str(),
-            options: OVERLAY_OPTIONS.map(str::to_owned).to_vec(),
+            options: match &placement.upper {
+                Upper::Memory(_) | Upper::Disk(_) => OVERLAY_OPTIONS.map(str::to_owned).to_vec(),
+                Upper::Layer(_) => LAYER_OPTIONS.map(str::to_owned).to_vec(),
+            },
         });
     }
 

@@ -377,7 +377,7 @@ fn run<'a>(facts: &Facts<'a>, table: &mut Table<'a>) {
     if run.output {
         let changes = match &facts.placement.upper {
             crate::Upper::Memory(_) => facts.staged("upper"),
-            crate::Upper::Disk(dir) => dir.to_string(),
+            crate::Upper::Disk(dir) | crate::Upper::Layer(dir) => dir.to_string(),
         };
         put(
             table,

@@ -99,6 +99,9 @@ const OVERLAY: [&str; 5] = [
     "volatile",
 ];
 
+/// Options of a root whose changes are kept.
+const KEPT: [&str; 4] = ["redirect_dir=on", "index=on", "metacopy=off", "xino=off"];
+
 /// What a step may make, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Make {
@@ -135,10 +138,16 @@ fn allowed(facts: &Facts<'_>) -> BTreeMap<String, Due<Make>> {
             allowed.insert(facts.staged("upper"), passage);
             facts.staged("upper")
         }
-        Upper::Disk(dir) => dir.to_string(),
+        Upper::Disk(dir) | Upper::Layer(dir) => dir.to_string(),
     };
-    allowed.insert(format!("{changes}/upper"), Make::Directory(owner, 0o755));
-    allowed.insert(format!("{changes}/work"), Make::Directory(owner, 0o700));
+    match &facts.placement.upper {
+        Upper::Memory(_) | Upper::Disk(_) => {
+            allowed.insert(format!("{changes}/upper"), Make::Directory(owner, 0o755));
+            allowed.insert(format!("{changes}/work"), Make::Directory(owner, 0o700));
+        }
+        // A layer's own are there already.
+        Upper::Layer(_) => {}
+    }
     if facts.run.is_some_and(|run| run.output) {
         allowed.insert(format!("{changes}/output"), Make::Directory(owner, 0o755));
     }
@@ -317,7 +326,7 @@ impl<'a> Walk<'a, '_> {
         let given = parent == self.facts.placement.stage.as_str()
             || match &self.facts.placement.upper {
                 Upper::Disk(dir) => parent == dir.as_str(),
-                Upper::Memory(_) => false,
+                Upper::Memory(_) | Upper::Layer(_) => false,
             };
         in_order(path, given || self.is_made(parent))
     }
@@ -370,8 +379,8 @@ impl<'a> Walk<'a, '_> {
         let is = |below: &str| path == self.facts.staged(below);
         let expected = match &self.facts.placement.upper {
             Upper::Memory(size) if is("upper") => Some((*size, false)),
-            Upper::Memory(_) | Upper::Disk(_) if is("dev") => Some((4096, true)),
-            Upper::Memory(_) | Upper::Disk(_) => None,
+            Upper::Memory(_) | Upper::Disk(_) | Upper::Layer(_) if is("dev") => Some((4096, true)),
+            Upper::Memory(_) | Upper::Disk(_) | Upper::Layer(_) => None,
         };
         let used = self.allowed.iter().any(|(other, due)| {
             let below = other.strip_prefix(path);
@@ -398,9 +407,21 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn overlay(&mut self, step: &StageStep<PathText<'_>, PathText<'_>>) -> Result<(), Violation> {
-        let changes = match &self.facts.placement.upper {
-            Upper::Memory(_) => self.facts.staged("upper"),
-            Upper::Disk(dir) => dir.to_string(),
+        let (changes, expected): (_, &[&str]) = match &self.facts.placement.upper {
+            Upper::Memory(_) => (self.facts.staged("upper"), &OVERLAY),
+            Upper::Disk(dir) => (dir.to_string(), &OVERLAY),
+            Upper::Layer(dir) => {
+                let term = self.facts.workspace.is_some_and(|view| {
+                    dir.below(&view.root)
+                        .is_some_and(|below| below.starts_with(".xbin/term/"))
+                });
+                require(
+                    term && self.facts.class.is_terminal(),
+                    Rule::StageOverlay,
+                    || "a layer is not a terminal's, or not where layers are".to_owned(),
+                )?;
+                (dir.to_string(), &KEPT)
+            }
         };
         let map = IdMapLine {
             disk: 0,
@@ -418,7 +439,7 @@ impl<'a> Walk<'a, '_> {
             } => {
                 **lower == *self.facts.placement.base.as_str()
                     && *lower_map == [map]
-                    && *options == OVERLAY
+                    && *options == expected
                     && **target == *self.facts.staged("bundle/rootfs")
                     && **upper == *format!("{changes}/upper")
                     && **work == *format!("{changes}/work")
@@ -432,7 +453,8 @@ impl<'a> Walk<'a, '_> {
             | StageStep::Target { .. } => false,
         };
         require(same && !self.overlaid, Rule::StageOverlay, || {
-            "the root is not one ephemeral overlay over the base".to_owned()
+            "the root is not one overlay over the base with the changes where they belong"
+                .to_owned()
         })?;
         self.overlaid = true;
         Ok(())

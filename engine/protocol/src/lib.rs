@@ -99,11 +99,23 @@ pub struct LaunchRequest {
     pub plan: LaunchPlan,
     /// Which ids it gets.
     pub ids: IdChoice,
+    /// The tile's layer that keeps what a terminal changes in its root; without one that vanishes.
+    pub layer: Option<LayerChoice>,
     /// How it is watched over.
     pub supervision: Supervision,
     /// The service's own words about the sandbox (tile, user, session id), kept by the keeper and
     /// given back in [`FromKeeper::Attached`], so that a restarted service needs no other record.
     pub label: serde_json::Value,
+}
+
+/// Which part of its tile's layer a terminal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerChoice {
+    /// What counts: made on the plan's base where there is none, refused on another base.
+    Current,
+    /// A generation that a rebase builds, whose process has the layer's lock.
+    Unfinished(u32),
 }
 
 /// Which slice a sandbox gets.

@@ -152,6 +152,8 @@ fn record(dir: &HostPath) -> Result<Record, StandaloneError> {
     let within = match &record.placement.upper {
         Upper::Disk(disk) => disk.parent().as_ref() == Some(dir),
         Upper::Memory(_) => true,
+        // Only a keeper holds the lock of a layer.
+        Upper::Layer(_) => false,
     };
     if record.placement.stage == *dir && within {
         Ok(record)
@@ -293,7 +295,7 @@ fn take_down(placement: &Placement) -> Result<(), StandaloneError> {
     let documents = [file::CONFIG, file::GUARD, file::STAGE, RECORD].map(Path::new);
     let disk = match &placement.upper {
         Upper::Disk(disk) => disk.components().last().map(Path::new),
-        Upper::Memory(_) => None,
+        Upper::Memory(_) | Upper::Layer(_) => None,
     };
     for name in dir.names().map_err(call("list the stage"))? {
         if !documents.contains(&name.as_path()) && disk != Some(name.as_path()) {

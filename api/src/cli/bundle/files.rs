@@ -153,7 +153,7 @@ pub(super) fn write_new(bundle: &Bundle, record: &Record) -> Result<(), CliError
                 .write_all(bytes)?;
         }
         match &placement.upper {
-            Upper::Memory(_) => {}
+            Upper::Memory(_) | Upper::Layer(_) => {}
             Upper::Disk(disk) => fs::DirBuilder::new().mode(0o700).create(disk)?,
         }
         // The sandbox's root, which is nobody on the host, has to pass through.

@@ -23,18 +23,27 @@ impl Roots {
         Ok(Self(paths))
     }
 
+    /// Opens a directory that is written to, as [`Self::open`] does.
+    pub(crate) fn open_dir(&self, path: &HostPath) -> Result<Dir> {
+        let (root, below) = self.place(path)?;
+        Dir::open_trusted(root.as_ref())?.open_dir(Path::new(below))
+    }
+
     /// Opens a source (`O_PATH`) below the innermost directory that it lies in, never through a
     /// symlink from there on, and checks what it is.
     pub(crate) fn open(&self, path: &HostPath, kind: ProjectionKind) -> Result<OwnedFd> {
-        let (root, below) = self
-            .0
-            .iter()
-            .filter_map(|root| Some((root, path.below(root)?)))
-            .max_by_key(|(root, _)| root.depth())
-            .ok_or_else(|| Error::new("openat2", format!("{path}: no root"), Errno::ACCESS))?;
+        let (root, below) = self.place(path)?;
         let fd = Dir::open_trusted(root.as_ref())?.open(Path::new(below), OFlags::PATH)?;
         check_kind(&fd, path.as_ref(), kind)?;
         Ok(fd)
+    }
+
+    fn place<'p>(&self, path: &'p HostPath) -> Result<(&HostPath, &'p str)> {
+        self.0
+            .iter()
+            .filter_map(|root| Some((root, path.below(root)?)))
+            .max_by_key(|(root, _)| root.depth())
+            .ok_or_else(|| Error::new("openat2", format!("{path}: no root"), Errno::ACCESS))
     }
 }
 

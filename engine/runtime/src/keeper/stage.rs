@@ -97,6 +97,8 @@ impl<'a> Stage<'a> {
         let scratch = match &placement.upper {
             Upper::Memory(_) => None,
             Upper::Disk(disk) => Some((disk, Dir::open_trusted(disk.as_ref())?)),
+            // The workspace is the service's, which could have put a link there.
+            Upper::Layer(layer) => Some((layer, roots.open_dir(layer)?)),
         };
         Ok(Self {
             path,

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use casemate_bundles::{
-    Bundle, CompileError, Digest, Enforcement, Placement, Slice, StagePlan, compile, parse_guard,
-    verify,
+    Bundle, CompileError, Digest, Enforcement, Placement, Slice, StagePlan, Upper, compile,
+    parse_guard, verify,
 };
 use casemate_protocol::{LaunchError, LaunchRequest};
 use casemate_sys::dir::Owner;
@@ -61,7 +61,14 @@ impl Spawner {
                 message,
             })?;
         let (slice, slice_lock) = self.slices.choose(request.ids, &self.run_dir)?;
-        let placed = place::place(self, &request.plan, slice)?;
+        let mut placed = place::place(self, &request.plan, slice)?;
+        let mut locks: Vec<OwnedFd> = slice_lock.into_iter().collect();
+        if let Some(choice) = request.layer {
+            let layer = self.open_layer(&request.plan, choice, &placed)?;
+            placed.placement.upper = Upper::Layer(layer.path);
+            locks.push(layer.lock);
+        }
+        locks.push(placed.base_lock);
         let bundle = self.compile(&request, &placed.placement)?;
         let stage_plan: StagePlan =
             serde_json::from_slice(&bundle.stage).map_err(|_ours| engine("stage plan", 0))?;
@@ -99,7 +106,7 @@ impl Spawner {
             host_stage,
             listener,
             client,
-            locks: slice_lock.into_iter().chain([placed.base_lock]).collect(),
+            locks,
         };
         match self.fork(&id, order) {
             Ok(()) => Ok(launched),

@@ -4,6 +4,7 @@
 mod adopt;
 pub(crate) mod id_maps;
 mod launch;
+mod layer;
 pub(crate) mod place;
 mod slices;
 mod support;

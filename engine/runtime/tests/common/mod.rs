@@ -131,6 +131,7 @@ impl Ask {
                 stdio: self.stdio,
             },
             ids: IdChoice::Pool,
+            layer: None,
             supervision: self.supervision,
             label: serde_json::json!({"test": true}),
         }

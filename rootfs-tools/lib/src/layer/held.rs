@@ -14,11 +14,13 @@ use super::layers::{
     self, CURRENT, GENERATIONS, LABEL, LOCK, STAMP, UPPER, WORK, current, numbers,
 };
 use super::stamp::{OVERLAY_OPTIONS, Stamp, StampedBase};
-use super::{LayerError, call, disk};
+use super::{LayerError, call, disk, owner};
 
 const ROOT: Owner = Owner { uid: 0, gid: 0 };
 /// What the names of directories that are being deleted begin with.
 const TRASH: &str = "trash-";
+/// Record of who mounts the layer.
+const HOLDER: &str = "holder";
 /// Overlayfs' mark on an upper: the handle of the lower's root.
 const ORIGIN: &str = "trusted.overlay.origin";
 
@@ -48,6 +50,7 @@ pub struct Generation {
     number: u32,
     stamp: Stamp,
     path: PathBuf,
+    key: TileKey,
     dir: Dir,
 }
 
@@ -70,6 +73,37 @@ impl Generation {
     /// Opens what was changed.
     pub fn upper(&self) -> casemate_sys::Result<Dir> {
         self.dir.open_dir(Path::new(UPPER))
+    }
+
+    /// Says that the base's directory below is this one. When it is another one than before, a
+    /// restored copy, the handles that point into the old one are forgotten.
+    pub fn put_on(&mut self, base: &Path) -> Result<(), LayerError> {
+        let fail = call("prepare the mount", &self.key);
+        let base = Dir::open_trusted(base).map_err(&fail)?;
+        let identity = disk::identity(&base).map_err(&fail)?;
+        if self.stamp.lower.as_ref() == Some(&identity) {
+            return Ok(());
+        }
+        if self.stamp.lower.is_some() {
+            self.forget_handles().map_err(&fail)?;
+        }
+        self.stamp.lower = Some(identity);
+        write_stamp(&self.dir, &self.stamp).map_err(fail)
+    }
+
+    /// Gives the content to the ids that begin at `first`. Interrupted, it is done again.
+    pub fn give_to(&mut self, first: u32) -> Result<(), LayerError> {
+        if self.stamp.first_id == Some(first) {
+            return Ok(());
+        }
+        let fail = call("change the owner", &self.key);
+        let from = self.stamp.first_id.unwrap_or(0);
+        for name in [UPPER, WORK] {
+            owner::shift(&self.dir, Path::new(name), (from, first)).map_err(&fail)?;
+        }
+        disk::sync_file_system(&self.dir).map_err(&fail)?;
+        self.stamp.first_id = Some(first);
+        write_stamp(&self.dir, &self.stamp).map_err(fail)
     }
 
     /// Removes what binds the upper to one directory: its origin, and the index in the work
@@ -114,6 +148,16 @@ impl Held {
     /// The layer's directory name.
     pub fn key(&self) -> &TileKey {
         &self.key
+    }
+
+    /// Returns what the last holder has said about itself.
+    pub fn holder(&self) -> Result<Option<Vec<u8>>, LayerError> {
+        disk::read(&self.dir, HOLDER).map_err(call("read the holder", &self.key))
+    }
+
+    /// Says who mounts the layer, so that what is left of a holder that died can be found.
+    pub fn set_holder(&self, holder: &[u8]) -> Result<(), LayerError> {
+        disk::replace(&self.dir, HOLDER, holder).map_err(call("record the holder", &self.key))
     }
 
     /// Gives the lock away, which whoever mounts the layer keeps until it is unmounted.
@@ -169,6 +213,7 @@ impl Held {
         Ok(Generation {
             number,
             path: self.path.join(&name),
+            key: self.key.clone(),
             dir: make().map_err(fail)?,
             stamp,
         })
@@ -233,22 +278,6 @@ impl Held {
             self.discard(number)?;
         }
         Ok(())
-    }
-
-    /// Says that the base's directory below a generation is this one. When it is another one than
-    /// before, a restored copy, the handles that point into the old one are forgotten.
-    pub fn put_on(&self, generation: &mut Generation, base: &Path) -> Result<(), LayerError> {
-        let fail = call("prepare the mount", &self.key);
-        let base = Dir::open_trusted(base).map_err(&fail)?;
-        let identity = disk::identity(&base).map_err(&fail)?;
-        if generation.stamp.lower.as_ref() == Some(&identity) {
-            return Ok(());
-        }
-        if generation.stamp.lower.is_some() {
-            generation.forget_handles().map_err(&fail)?;
-        }
-        generation.stamp.lower = Some(identity);
-        write_stamp(&generation.dir, &generation.stamp).map_err(fail)
     }
 
     fn generation(&self, number: u32) -> Result<Generation, LayerError> {
@@ -412,6 +441,7 @@ pub(super) fn generation(
         number,
         stamp,
         path: path.join(name),
+        key: key.clone(),
         dir: opened,
     })
 }

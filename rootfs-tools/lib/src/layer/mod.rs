@@ -25,6 +25,7 @@ mod held;
 mod key;
 mod layers;
 pub(crate) mod merged;
+mod owner;
 mod stamp;
 
 use std::path::PathBuf;

@@ -136,6 +136,7 @@ impl Bench {
         Ok(LaunchRequest {
             plan,
             ids: IdChoice::Pool,
+            layer: None,
             supervision: Supervision {
                 timeout_ms: Some(60_000),
                 idle_ms: None,
