@@ -1,8 +1,9 @@
 //! What can be typed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use casemate_rootfs::BaseName;
+use casemate_rootfs::{BaseName, Digest};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Imports, builds and lists the base images that sandboxes start from.
@@ -56,12 +57,49 @@ pub(crate) enum Command {
         #[arg(value_parser = parse_name)]
         name: BaseName,
     },
-    /// Remove the protection of a base; the base stays until it is collected
+    /// Remove the protection of a base; the base stays until `gc`, and longer as the current base,
+    /// below a layer or in use
     Unpin {
         /// Name of the base
         #[arg(value_parser = parse_name)]
         name: BaseName,
     },
+    /// Remove bases, snapshots and blobs that nothing needs
+    Gc(GcOptions),
+    /// Check the store; exits with 65 where something is wrong
+    Fsck {
+        /// Read every byte: blobs against their digests, snapshots against their layers
+        #[arg(long)]
+        deep: bool,
+
+        /// Make good what can be: the index from its copy, snapshots from their layers; move
+        /// damaged files to quarantine
+        #[arg(long)]
+        repair: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcOptions {
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Say what keeps a blob or snapshot, and remove nothing
+    #[arg(long, value_name = "DIGEST", value_parser = parse_digest, conflicts_with_all = ["dry_run", "quarantine"])]
+    pub(crate) why: Option<Digest>,
+
+    /// Move a root that cannot be read out of the way, and go on without it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) quarantine: Vec<PathBuf>,
+
+    /// Leave what is younger, as 0, 90s, 15m, 12h or 7d
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    pub(crate) min_age: Duration,
+
+    /// Workspace whose layers keep their bases, beside those that the store knows
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -111,6 +149,29 @@ impl Variant {
 
 fn parse_name(text: &str) -> Result<BaseName, casemate_rootfs::NameError> {
     BaseName::parse(text)
+}
+
+fn parse_digest(text: &str) -> Result<Digest, casemate_rootfs::DigestError> {
+    Digest::parse(text)
+}
+
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..) {
+        Some("" | "s") => 1,
+        Some("m") => 60,
+        Some("h") => 3600,
+        Some("d") => 86_400,
+        Some(_) | None => 0,
+    };
+    let seconds = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(unit))
+        .filter(|_| unit > 0);
+    seconds
+        .map(Duration::from_secs)
+        .ok_or("a time is a number with s, m, h or d, like 10m")
 }
 
 /// Suites and packages become arguments of another program: they must not look like options.
@@ -164,6 +225,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_have_units() {
+        let seconds = |text| parse_duration(text).map(|time| time.as_secs());
+        assert_eq!(seconds("0"), Ok(0));
+        assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("2h"), Ok(7200));
+        for bad in ["", "m", "1w", "-1s", "1.5h", "99999999999999999999d"] {
+            parse_duration(bad).unwrap_err();
+        }
     }
 
     #[test]

@@ -4,15 +4,18 @@ use std::error::Error as _;
 use std::io::{self, Write as _};
 
 use casemate_rootfs::{
-    ArchiveError, BlobError, FileError, ImageError, ImportError, IngestError, LayerError,
-    ResolveError, StoreError, UnpackError,
+    ArchiveError, BlobError, CollectError, FileError, ImageError, ImportError, IngestError,
+    LayerError, ResolveError, StoreError, UnpackError,
 };
 
 use crate::debian::BuildError;
 use crate::import::InputError;
+use crate::upkeep::UpkeepError;
 
 /// The command line or what it names cannot be used (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
+/// What is stored is damaged (`EX_DATAERR`).
+const DATA: u8 = 65;
 const NO_INPUT: u8 = 66;
 const UNAVAILABLE: u8 = 69;
 const INTERNAL: u8 = 70;
@@ -53,6 +56,20 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         if let Some(error) = cause.downcast_ref::<InputError>() {
             return match error {
                 InputError::Open { source, .. } => of_named(source),
+            };
+        }
+        if let Some(error) = cause.downcast_ref::<UpkeepError>() {
+            return match error {
+                UpkeepError::Unclean(_) => DATA,
+                UpkeepError::Unkept(_) => NO_INPUT,
+            };
+        }
+        if let Some(error) = cause.downcast_ref::<CollectError>() {
+            return match error {
+                CollectError::Root { .. } => DATA,
+                CollectError::NoObstacle(_) => USAGE,
+                CollectError::Store(error) => of_store(error),
+                CollectError::File(error) => of_file(error),
             };
         }
         if let Some(error) = cause.downcast_ref::<BuildError>() {

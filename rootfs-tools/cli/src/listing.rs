@@ -58,17 +58,26 @@ impl Output {
     }
 }
 
-fn print_document(document: &serde_json::Value) -> anyhow::Result<()> {
+pub(crate) fn print_document(document: &serde_json::Value) -> anyhow::Result<()> {
     print_line(&document.to_string())
 }
 
-fn print_line(line: &str) -> anyhow::Result<()> {
+pub(crate) fn print_line(line: &str) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout().lock(), "{line}")?)
+}
+
+/// Opens the store. That its index is damaged is said once, and loudly.
+pub(crate) fn open(root: &Path) -> anyhow::Result<Store> {
+    let store = Store::open(root)?;
+    if let Some(damage) = store.index_damage()? {
+        writeln!(io::stderr().lock(), "rootfs-tools: warning: {damage}")?;
+    }
+    Ok(store)
 }
 
 /// `rootfs-tools list`.
 pub(crate) fn list(root: &Path, output: Output) -> anyhow::Result<()> {
-    let bases = Store::open(root)?.list()?;
+    let bases = open(root)?.list()?;
     if output.json {
         return print_document(&serde_json::to_value(&bases)?);
     }
@@ -97,7 +106,7 @@ pub(crate) fn list(root: &Path, output: Output) -> anyhow::Result<()> {
 
 /// `rootfs-tools show`.
 pub(crate) fn show(root: &Path, name: &BaseName, output: Output) -> anyhow::Result<()> {
-    let store = Store::open(root)?;
+    let store = open(root)?;
     let base = find(&store, name)?;
     let path = store.resolve(name.as_str())?.fs;
     if output.json {
@@ -125,13 +134,13 @@ pub(crate) fn show(root: &Path, name: &BaseName, output: Output) -> anyhow::Resu
 
 /// `rootfs-tools pin`.
 pub(crate) fn pin(root: &Path, name: &BaseName, output: Output) -> anyhow::Result<()> {
-    Store::open(root)?.pin(name)?;
+    open(root)?.pin(name)?;
     marked(name, "is pinned", output, true)
 }
 
 /// `rootfs-tools unpin`.
 pub(crate) fn unpin(root: &Path, name: &BaseName, output: Output) -> anyhow::Result<()> {
-    let text = match Store::open(root)?.unpin(name)? {
+    let text = match open(root)?.unpin(name)? {
         Unpinned::Removed => "is no longer pinned",
         Unpinned::WasNotPinned => "was not pinned",
     };

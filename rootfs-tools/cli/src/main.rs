@@ -6,6 +6,7 @@ mod failure;
 mod import;
 mod listing;
 mod progress;
+mod upkeep;
 
 use std::process::ExitCode;
 
@@ -57,5 +58,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Show { name } => listing::show(&root, &name, output),
         Command::Pin { name } => listing::pin(&root, &name, output),
         Command::Unpin { name } => listing::unpin(&root, &name, output),
+        Command::Gc(options) => upkeep::gc(&root, options, output),
+        Command::Fsck { deep, repair } => upkeep::fsck(&root, deep, repair, output),
     }
 }

@@ -47,6 +47,9 @@ impl Progress {
     pub(crate) fn step(&mut self, step: Step) {
         match step {
             Step::Reading(bytes) => self.bytes("reading", bytes, self.input_bytes),
+            Step::Fetching { bytes, of } => self.bytes("fetching", bytes, Some(of)),
+            Step::Compressing { bytes, of } => self.bytes("compressing", bytes, Some(of)),
+            Step::Writing { bytes, of } => self.bytes("writing", bytes, Some(of)),
             Step::Unpacking { bytes, of } => self.bytes("unpacking", bytes, Some(of)),
             Step::Synced => self.phase("storing"),
             Step::BlobsStored | Step::SnapshotStored | Step::Pinned => {}

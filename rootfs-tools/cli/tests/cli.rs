@@ -356,3 +356,47 @@ fn a_build_is_ended_when_its_archive_is_refused() {
         serde_json::json!([])
     );
 }
+
+#[test]
+fn what_is_not_pinned_is_collected_and_the_rest_explained() {
+    let world = World::new();
+    for base in ["kept", "gone"] {
+        fs::write(world.path("tree/etc/name"), base).unwrap();
+        world.succeeds(&["import", "--name", base, "tree"]);
+    }
+    world.succeeds(&["unpin", "gone"]);
+    let preview = world.succeeds(&["gc", "--dry-run", "--min-age", "0"]);
+    assert!(preview.contains("base gone\n") && preview.contains("would be removed"));
+    let young = world.succeeds(&["gc"]);
+    assert!(
+        young.starts_with("0 bases, 0 snapshots and 0 blobs"),
+        "{young}"
+    );
+    let collected = json(&world.succeeds(&["--json", "gc", "--min-age=0"]));
+    assert_eq!(collected["names"], serde_json::json!(["gone"]));
+    let listed = json(&world.succeeds(&["--json", "list"]));
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    let chain = listed[0]["chain"].as_str().unwrap();
+    let why = world.succeeds(&["gc", "--why", chain]);
+    assert!(why.contains("pins/kept.json -> snapshot\n"), "{why}");
+    let unkept = format!("sha256:{}", "0".repeat(64));
+    failed(&world.run(&["gc", "--why", &unkept]), 66, "nothing keeps");
+    world.succeeds(&["fsck", "--deep"]);
+}
+
+#[test]
+fn a_damaged_store_is_named_and_repaired() {
+    let world = World::new();
+    world.succeeds(&["import", "--name", "base", "tree"]);
+    fs::write(world.path("root/store/index.json"), "").unwrap();
+    let listed = world.run(&["list"]);
+    assert!(listed.status.success());
+    assert!(String::from_utf8_lossy(&listed.stderr).contains("warning: "));
+    failed(&world.run(&["gc"]), 65, "store/index.json cannot be used");
+    let checked = world.run(&["fsck"]);
+    assert_eq!(checked.status.code(), Some(65));
+    assert!(text(&checked.stdout).contains("1 problems, 1 remain"));
+    let repaired = world.succeeds(&["fsck", "--repair"]);
+    assert!(repaired.contains("restored from its copy"), "{repaired}");
+    assert!(world.run(&["list"]).stderr.is_empty());
+}

@@ -208,7 +208,7 @@ fn header_of(metadata: &Metadata) -> Header {
 }
 
 /// Returns the extended attributes of `path` itself whose names are text, sorted.
-fn xattrs(path: &Path) -> Result<Vec<(String, Vec<u8>)>, FileError> {
+pub(crate) fn xattrs(path: &Path) -> Result<Vec<(String, Vec<u8>)>, FileError> {
     let mut buffer = vec![0; MAX_XATTR_BYTES];
     let count = match rustix::fs::llistxattr(path, &mut buffer[..]) {
         Ok(count) => count,

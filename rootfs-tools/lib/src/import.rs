@@ -388,8 +388,24 @@ fn unpack_snapshot(
     progress: &mut dyn FnMut(Step),
 ) -> Result<SnapshotMeta, ImportError> {
     let snapshot = hold.staging().dir().join("snapshot");
+    unpack_to(&snapshot, layers, marks, (notices, progress))
+}
+
+/// Unpacks the layers of a base that is known already to `snapshot`.
+pub(crate) fn unpack_again(snapshot: &Path, layers: &[LayerFile]) -> Result<(), ImportError> {
+    let mut notices = Notices::default();
+    // A root file system has no marks: it comes out the same.
+    unpack_to(snapshot, layers, Marks::Applied, (&mut notices, &mut |_| {})).map(drop)
+}
+
+fn unpack_to(
+    snapshot: &Path,
+    layers: &[LayerFile],
+    marks: Marks,
+    (notices, progress): (&mut Notices, &mut dyn FnMut(Step)),
+) -> Result<SnapshotMeta, ImportError> {
     let fs = snapshot.join("fs");
-    files::make_dir(&snapshot, 0o755)?;
+    files::make_dir(snapshot, 0o755)?;
     files::make_dir(&fs, 0o700)?;
     let of = layers.iter().map(|layer| layer.blob.size).sum();
     let mut report = |bytes| progress(Step::Unpacking { bytes, of });
@@ -410,8 +426,8 @@ fn unpack_snapshot(
     let path = snapshot.join("meta.json");
     files::write_synced(&path, &files::to_json(&meta, &path)?)?;
     files::write_synced(&snapshot.join("use"), b"")?;
-    let opened = fs::File::open(&snapshot).map_err(failed("open", &snapshot))?;
-    rustix::fs::syncfs(&opened).map_err(failed("sync", &snapshot))?;
+    let opened = fs::File::open(snapshot).map_err(failed("open", snapshot))?;
+    rustix::fs::syncfs(&opened).map_err(failed("sync", snapshot))?;
     progress(Step::Synced);
     Ok(meta)
 }

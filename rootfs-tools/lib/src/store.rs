@@ -191,8 +191,7 @@ impl Store {
         let lock = store.lock_index()?;
         let layout = store.root.join("store/oci-layout");
         if files::read_json::<serde_json::Value>(&layout)?.is_none() {
-            let version = serde_json::json!({ "imageLayoutVersion": "1.0.0" });
-            files::replace_json(&staging, &layout, &version)?;
+            files::replace_json(&staging, &layout, &layout_document())?;
         }
         if files::read_whole(&store.index_path())?.is_none() {
             store.write_index(&staging, &Index::empty())?;
@@ -400,6 +399,11 @@ impl Store {
     fn pin_path(&self, name: &BaseName) -> PathBuf {
         self.root.join("pins").join(format!("{name}.json"))
     }
+}
+
+/// Returns `oci-layout`.
+pub(crate) fn layout_document() -> serde_json::Value {
+    serde_json::json!({ "imageLayoutVersion": "1.0.0" })
 }
 
 /// What [`Store::unpin`] did.
