@@ -30,6 +30,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(flatten)]
+    Layers(crate::layers::LayerCommand),
     /// Import a root file system: a tar archive (plain, gzip, zstd or xz), a directory, or `-` for
     /// an archive on standard input
     Import {
@@ -147,7 +149,7 @@ impl Variant {
     }
 }
 
-fn parse_name(text: &str) -> Result<BaseName, casemate_rootfs::NameError> {
+pub(crate) fn parse_name(text: &str) -> Result<BaseName, casemate_rootfs::NameError> {
     BaseName::parse(text)
 }
 

@@ -16,9 +16,11 @@ use crate::upkeep::UpkeepError;
 pub(crate) const USAGE: u8 = 64;
 /// What is stored is damaged (`EX_DATAERR`).
 const DATA: u8 = 65;
-const NO_INPUT: u8 = 66;
-const UNAVAILABLE: u8 = 69;
-const INTERNAL: u8 = 70;
+pub(crate) const NO_INPUT: u8 = 66;
+pub(crate) const UNAVAILABLE: u8 = 69;
+pub(crate) const INTERNAL: u8 = 70;
+/// Somebody else uses it (`EX_TEMPFAIL`).
+pub(crate) const BUSY: u8 = 75;
 const IO: u8 = 74;
 const DENIED: u8 = 77;
 
@@ -53,6 +55,9 @@ impl Failure {
 
 fn exit_code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
+        if let Some(code) = crate::layers::exit_code(cause) {
+            return code;
+        }
         if let Some(error) = cause.downcast_ref::<InputError>() {
             return match error {
                 InputError::Open { source, .. } => of_named(source),

@@ -4,8 +4,10 @@ mod command;
 mod debian;
 mod failure;
 mod import;
+mod layers;
 mod listing;
 mod progress;
+mod rebase;
 mod upkeep;
 
 use std::process::ExitCode;
@@ -52,6 +54,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     } = arguments;
     let output = listing::Output::new(json);
     match command {
+        Command::Layers(command) => layers::run(&root, command, output),
         Command::Import { name, from } => import::run(&root, &name, &from, output),
         Command::Build(options) => debian::run(&root, &options, output),
         Command::List => listing::list(&root, output),

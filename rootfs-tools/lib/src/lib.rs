@@ -19,6 +19,7 @@
 //! a sandbox mounts on, into a directory, and import it with [`Source::Directory`]. That takes
 //! some milliseconds.
 
+mod adopt;
 mod archive;
 mod blob;
 mod collect;
@@ -50,6 +51,7 @@ pub mod transport;
 mod tree;
 mod unpack;
 
+pub use adopt::{AdoptError, AdoptedBase, AdoptedLayer};
 pub use archive::{ArchiveError, EntryName};
 pub use blob::{Blob, BlobError, BlobFile};
 pub use collect::{Action, CollectError, Collected, Collection, Why};

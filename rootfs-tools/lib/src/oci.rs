@@ -239,10 +239,7 @@ pub(crate) fn oci_layer(media_type: &str) -> &str {
 
 /// Tells whether a layer of this media type can be unpacked.
 pub(crate) fn is_layer(media_type: &str) -> bool {
-    matches!(
-        oci_layer(media_type),
-        LAYER_GZIP | LAYER_ZSTD | LAYER_PLAIN
-    )
+    matches!(oci_layer(media_type), LAYER_GZIP | LAYER_ZSTD | LAYER_PLAIN)
 }
 
 /// An image configuration, as far as it concerns the tree. What is written has no time in it: the
@@ -399,7 +396,14 @@ mod tests {
         for text in ["linux/amd64", "linux/arm64/v8", "linux/riscv64"] {
             assert_eq!(parse(text).to_string(), text);
         }
-        for bad in ["", "linux", "linux/", "linux/arm64/v8/x", "Linux/amd64", "linux/a b"] {
+        for bad in [
+            "",
+            "linux",
+            "linux/",
+            "linux/arm64/v8/x",
+            "Linux/amd64",
+            "linux/a b",
+        ] {
             Platform::parse(bad).unwrap_err();
         }
         assert!(parse("linux/arm64").takes(&parse("linux/arm64/v8")));

@@ -91,6 +91,12 @@ impl Generation {
         write_stamp(&self.dir, &self.stamp).map_err(fail)
     }
 
+    /// Says which base of the store a label of an older program means.
+    pub fn set_base(&mut self, base: StampedBase) -> Result<(), LayerError> {
+        self.stamp.base = base;
+        write_stamp(&self.dir, &self.stamp).map_err(call("write the stamp", &self.key))
+    }
+
     /// Gives the content to the ids that begin at `first`. Interrupted, it is done again.
     pub fn give_to(&mut self, first: u32) -> Result<(), LayerError> {
         if self.stamp.first_id == Some(first) {

@@ -307,7 +307,9 @@ fn check_layer(layer: &Descriptor) -> Result<(), DocumentError> {
         .rest
         .get("urls")
         .is_some_and(|urls| urls.as_array().is_none_or(|urls| !urls.is_empty()) && !urls.is_null());
-    if has_urls || layer.media_type.contains("nondistributable") || layer.media_type.contains("foreign")
+    if has_urls
+        || layer.media_type.contains("nondistributable")
+        || layer.media_type.contains("foreign")
     {
         return Err(DocumentError::Foreign {
             layer: layer.digest.clone(),

@@ -181,7 +181,9 @@ impl Outgoing<'_> {
             written.copy(self, &blob, output)?;
             pad(output, blob.size).map_err(failed("write", path))?;
         }
-        output.write_all(&[0; 1024]).map_err(failed("write", path))?;
+        output
+            .write_all(&[0; 1024])
+            .map_err(failed("write", path))?;
         file.publish(path)?;
         Ok(manifest)
     }

@@ -122,7 +122,10 @@ pub(crate) struct ArchiveFiles {
 
 #[derive(Debug, Clone)]
 enum Member {
-    File { offset: u64, bytes: u64 },
+    File {
+        offset: u64,
+        bytes: u64,
+    },
     /// The whole path, as a link of `docker save` to the layer of another image.
     Link(Vec<u8>),
 }

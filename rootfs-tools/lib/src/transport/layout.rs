@@ -140,7 +140,10 @@ impl ImageSource for LayoutSource {
 
     fn manifest(&mut self, blob: &Blob, media_type: &str) -> Result<Received, FetchError> {
         let mut bytes = Vec::new();
-        let read = self.open(blob)?.take(MAX_DOCUMENT_BYTES).read_to_end(&mut bytes);
+        let read = self
+            .open(blob)?
+            .take(MAX_DOCUMENT_BYTES)
+            .read_to_end(&mut bytes);
         read.map_err(|source| FilesError::Open {
             path: self.files.place().to_owned(),
             source,

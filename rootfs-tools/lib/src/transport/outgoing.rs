@@ -270,10 +270,7 @@ impl Outgoing<'_> {
     }
 
     /// Makes a new manifest with the present layers.
-    fn rewrite(
-        &mut self,
-        media_type: impl Fn(usize, &str) -> String,
-    ) -> Result<(), ExportError> {
+    fn rewrite(&mut self, media_type: impl Fn(usize, &str) -> String) -> Result<(), ExportError> {
         let mut manifest = self.document()?;
         manifest.make_oci();
         for (index, (entry, layer)) in manifest.layers.iter_mut().zip(&self.layers).enumerate() {
@@ -308,8 +305,8 @@ impl Outgoing<'_> {
                 encoder.finish().map_err(failed("write", path))?
             }
             Compress::Zstd => {
-                let mut encoder = zstd::Encoder::new(output, ingest::LEVEL)
-                    .map_err(failed("write", path))?;
+                let mut encoder =
+                    zstd::Encoder::new(output, ingest::LEVEL).map_err(failed("write", path))?;
                 self.plain(layer, diff_id, &mut encoder)?;
                 encoder.finish().map_err(failed("write", path))?
             }

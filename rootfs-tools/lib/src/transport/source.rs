@@ -129,9 +129,7 @@ fn find_manifest(
     let top = source.top()?;
     let entry = match Document::parse(&top)? {
         Document::Manifest(manifest) => return Ok((manifest, top.bytes)),
-        Document::Index(entries) => {
-            document::select(&Digest::of(&top.bytes), &entries, platform)?
-        }
+        Document::Index(entries) => document::select(&Digest::of(&top.bytes), &entries, platform)?,
     };
     let blob = refer(&Digest::of(&top.bytes), &entry)?;
     let received = source.manifest(&blob, &entry.media_type)?;
