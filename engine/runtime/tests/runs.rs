@@ -11,7 +11,6 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use casemate_bundles::{Pids, Profile};
 use casemate_protocol::{AttachMode, CancelledBy, ExitReason, FromKeeper, SignalName, ToKeeper};
 use common::{Ask, Ended, World};
 
@@ -53,26 +52,6 @@ fn exit_codes_output_and_both_streams_arrive() {
     }
     until("keepers are reaped", || world.list().is_empty());
     assert_eq!(world.descriptors(), before + 1, "one cached id map");
-}
-
-#[test]
-fn the_smallest_limits_are_enough_to_begin() {
-    let mut world = World::start();
-    let mut ask = Ask::sh("exit 5").memory(8 << 20);
-    ask.limits.pids = Pids::parse(4).unwrap();
-    let mut request = ask.request(&world.base);
-    let Profile::Process { view, .. } = &mut request.plan.profile else {
-        unreachable!("a command run");
-    };
-    view.scratch_bytes = 1 << 20;
-    let document = serde_json::to_vec(&request).unwrap();
-    let mut connection = world.launch_document(&document).unwrap();
-    connection.attach(AttachMode::Write);
-    let ended = connection.end();
-    assert_eq!(ended.record.reason, exited(5));
-    let peak = ended.record.usage.memory_peak_bytes.unwrap();
-    assert!(peak <= 8 << 20, "{peak}");
-    world.assert_nothing_left(&ask.id);
 }
 
 #[test]
@@ -239,33 +218,6 @@ fn a_signal_goes_to_the_payload() {
         connection.send(&ToKeeper::Signal { name });
         assert_eq!(connection.end().record.reason, reason);
     }
-}
-
-#[test]
-fn the_kernels_count_tells_out_of_memory_from_a_kill() {
-    let mut world = World::start();
-    let limit = 32 << 20;
-    let hog = Ask::sh("x=$(head -c 100000000 /dev/zero | tr '\\0' x)").memory(limit);
-    let ended = world.run(&hog);
-    assert_eq!(ended.record.reason, ExitReason::OutOfMemory);
-    assert!(ended.record.usage.memory_peak_bytes.unwrap() > limit / 2);
-    let near = Ask::sh("head -c 20000000 /dev/zero | tail -c 20000000 > /dev/null; kill -KILL $$")
-        .memory(limit);
-    let ended = world.run(&near);
-    assert_eq!(ended.record.reason, ExitReason::Signaled { signal: 9 });
-}
-
-#[test]
-fn the_limit_of_tasks_holds_inside() {
-    let mut world = World::start();
-    let ended = world.run(&Ask::sh(
-        "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; echo all",
-    ));
-    assert!(!ended.stdout.ends_with(b"all\n"), "{ended:?}");
-    assert!(
-        String::from_utf8_lossy(&ended.stderr).contains("fork"),
-        "{ended:?}"
-    );
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

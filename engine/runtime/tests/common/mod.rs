@@ -660,31 +660,39 @@ fn make_base(dir: &Path) -> Digest {
         std::os::unix::fs::symlink(format!("usr/{link}"), root.join(link)).unwrap();
     }
     std::fs::write(snapshot.join("use"), b"").unwrap();
-    let mut files: Vec<PathBuf> = [
-        "dash", "bash", "true", "false", "cat", "echo", "sleep", "id", "head", "tail", "yes",
-        "stty", "setsid", "wc", "ls", "env", "tr", "dd", "seq", "printf", "kill", "readlink",
-    ]
-    .map(|name| Path::new("/usr/bin").join(name))
-    .into_iter()
-    .filter(|path| path.exists())
-    .collect();
-    let listed = Command::new("ldd").args(&files).output().unwrap();
-    for word in String::from_utf8(listed.stdout).unwrap().split_whitespace() {
-        if word.starts_with('/') && !word.ends_with(':') {
-            files.push(PathBuf::from(word));
-        }
-    }
-    for file in files {
+    for file in base_files() {
         let mut below = file.strip_prefix("/").unwrap().to_owned();
         if !below.starts_with("usr") {
             below = Path::new("usr").join(below);
         }
         let target = root.join(below);
         std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-        std::fs::copy(&file, &target).unwrap();
+        std::fs::copy(file, &target).unwrap();
     }
     std::os::unix::fs::symlink("dash", root.join("usr/bin/sh")).unwrap();
     base
+}
+
+/// Basic commands and the libraries that they load, looked up once.
+fn base_files() -> &'static [PathBuf] {
+    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let mut files: Vec<PathBuf> = [
+            "dash", "bash", "true", "false", "cat", "echo", "sleep", "id", "head", "tail", "yes",
+            "stty", "setsid", "wc", "ls", "env", "tr", "dd", "seq", "printf", "kill", "readlink",
+        ]
+        .map(|name| Path::new("/usr/bin").join(name))
+        .into_iter()
+        .filter(|path| path.exists())
+        .collect();
+        let listed = Command::new("ldd").args(&files).output().unwrap();
+        for word in String::from_utf8(listed.stdout).unwrap().split_whitespace() {
+            if word.starts_with('/') && !word.ends_with(':') {
+                files.push(PathBuf::from(word));
+            }
+        }
+        files
+    })
 }
 
 fn own_unified() -> PathBuf {
