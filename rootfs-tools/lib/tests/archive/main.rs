@@ -11,5 +11,6 @@
 mod compressed;
 mod hostile;
 mod image;
+mod layered;
 mod odd;
 mod world;
