@@ -1,5 +1,7 @@
 //! Errors at the border: one line for people or JSON, and an exit code of `sysexits.h`.
 
+mod transport;
+
 use std::error::Error as _;
 use std::io::{self, Write as _};
 
@@ -58,9 +60,13 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         if let Some(code) = crate::layers::exit_code(cause) {
             return code;
         }
+        if let Some(exit) = transport::exit_code(cause) {
+            return exit;
+        }
         if let Some(error) = cause.downcast_ref::<InputError>() {
             return match error {
                 InputError::Open { source, .. } => of_named(source),
+                InputError::Platform => USAGE,
             };
         }
         if let Some(error) = cause.downcast_ref::<UpkeepError>() {
@@ -186,6 +192,9 @@ fn is_damage(error: &io::Error) -> bool {
 }
 
 fn of_io(error: &io::Error) -> u8 {
+    if let Some(exit) = transport::within(error) {
+        return exit;
+    }
     if error.kind() == io::ErrorKind::PermissionDenied {
         DENIED
     } else {

@@ -2,11 +2,13 @@
 
 mod command;
 mod debian;
+mod export;
 mod failure;
 mod import;
 mod layers;
 mod listing;
 mod progress;
+mod registry;
 mod rebase;
 mod upkeep;
 
@@ -55,7 +57,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let output = listing::Output::new(json);
     match command {
         Command::Layers(command) => layers::run(&root, command, output),
-        Command::Import { name, from } => import::run(&root, &name, &from, output),
+        Command::Import(options) => import::run(&root, options, output),
+        Command::Export(options) => export::run(&root, options, output),
+        Command::Push(options) => export::push(&root, options, output),
         Command::Build(options) => debian::run(&root, &options, output),
         Command::List => listing::list(&root, output),
         Command::Show { name } => listing::show(&root, &name, output),

@@ -53,11 +53,14 @@ impl Progress {
             Step::Unpacking { bytes, of } => self.bytes("unpacking", bytes, Some(of)),
             Step::Synced => self.phase("storing"),
             Step::BlobsStored | Step::SnapshotStored | Step::Pinned => {}
-            Step::Named => {
-                if let Form::Bar(bar) = &self.form {
-                    bar.finish_and_clear();
-                }
-            }
+            Step::Named => self.finish(),
+        }
+    }
+
+    /// Clears what is shown.
+    pub(crate) fn finish(&self) {
+        if let Form::Bar(bar) = &self.form {
+            bar.finish_and_clear();
         }
     }
 

@@ -13,11 +13,13 @@ mod challenge;
 mod credentials;
 mod error;
 mod http;
+mod image;
 mod pull;
 mod push;
 mod session;
 
 pub use credentials::{AuthFileError, Credentials};
 pub use error::{RegistryError, Said};
+pub use image::{PushError, RegistrySource, push};
 pub use pull::{BlobReader, Document};
 pub use session::{Access, Options, PlainHttp, Registry, Retries};

@@ -1,6 +1,6 @@
 //! Writing: blobs, then the manifest that names them.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use casemate_rootfs::Digest;
 use casemate_rootfs::transport::Version;
@@ -25,17 +25,23 @@ impl Registry {
         })
     }
 
-    /// Sends a blob of `bytes` bytes. `open` gives it from its beginning, once for each try.
+    /// Sends a blob of `bytes` bytes. `open` gives it from its beginning, once for each try;
+    /// `progress` gets how much of it is sent.
     pub fn push_blob(
         &mut self,
         digest: &Digest,
         bytes: u64,
-        open: &mut dyn FnMut() -> Result<Box<dyn Read>, std::io::Error>,
+        open: &mut dyn FnMut() -> io::Result<Box<dyn Read>>,
+        progress: &mut dyn FnMut(u64),
     ) -> Result<(), RegistryError> {
         self.retrying(|registry| {
             let upload = registry.begin_upload()?;
             let separator = if upload.contains('?') { '&' } else { '?' };
-            let mut content = open().map_err(RegistryError::Read)?;
+            let mut content = Counted {
+                input: open().map_err(RegistryError::Read)?,
+                bytes: 0,
+                progress,
+            };
             let mut call = Call::new(
                 "send a layer or configuration",
                 Method::PUT,
@@ -92,5 +98,21 @@ impl Registry {
                 _ => Err(registry.unexpected(OPERATION, answer)),
             }
         })
+    }
+}
+
+/// Reports how much has been read.
+struct Counted<'a> {
+    input: Box<dyn Read>,
+    bytes: u64,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.bytes += count as u64;
+        (self.progress)(self.bytes);
+        Ok(count)
     }
 }
