@@ -209,6 +209,15 @@ pub(crate) fn show_unified(parents: &Parents, path: &Path) -> Result<()> {
         .try_for_each(|file| mount::bind(Path::new("/dev/null"), &group.join(file)))
 }
 
+/// Whether a path below the hierarchy's root is that of a sandbox's own group.
+pub(crate) fn is_sandbox(below: &Path, id: &str) -> bool {
+    let plain = below
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)));
+    let name = !id.is_empty() && !id.contains('/');
+    plain && name && below.ends_with(Path::new(PARENT).join(id))
+}
+
 fn is(result: &Result<()>, errno: Errno) -> bool {
     result.as_ref().is_err_and(|error| error.errno() == errno)
 }
@@ -455,6 +464,28 @@ fn counted(read: Result<u64>) -> Option<u64> {
         Err(error) => {
             tracing::debug!(%error, "usage is not counted");
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_group_of_a_sandbox_is_one() {
+        let is = |path: &str, id: &str| is_sandbox(Path::new(path), id);
+        assert!(is("casemate/a1", "a1"));
+        assert!(is("user.slice/casemate/a1", "a1"));
+        for (path, id) in [
+            ("casemate", ""),
+            ("casemate/a1", "a2"),
+            ("system.slice/a1", "a1"),
+            ("casemate/../a1", "a1"),
+            ("casemate/a1/..", ".."),
+            ("casemate/a1/b", "a1/b"),
+        ] {
+            assert!(!is(path, id), "{path} {id}");
         }
     }
 }

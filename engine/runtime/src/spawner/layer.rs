@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Spawner;
 use super::place::{Placed, engine};
+use crate::keeper::groups;
 
 /// How long what a dead holder has left may take to die.
 const KILL: Duration = Duration::from_millis(500);
@@ -160,8 +161,9 @@ fn end(holder: &[u8]) -> Result<(), LaunchError> {
             return Ok(true);
         };
         let below = holder.cgroup.strip_prefix("/").unwrap_or(&holder.cgroup);
-        // Only a sandbox's own group has such a name.
-        if below.file_name() != Some(holder.id.as_ref()) {
+        // The record is the service's to write: it must not name a group of anybody else.
+        if !groups::is_sandbox(below, &holder.id) {
+            tracing::warn!("a layer's holder has left a record of no sandbox");
             return Ok(true);
         }
         let group = match Group::open(&unified.mount, below) {
