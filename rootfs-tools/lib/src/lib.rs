@@ -74,4 +74,4 @@ pub use packages::{Contents, ContentsError, Package, Privileged};
 pub use pax::PaxError;
 pub use store::{BaseEntry, BaseSummary, ResolveError, ResolvedBase, Store, StoreError, Unpinned};
 pub use tree::PlaceError;
-pub use unpack::UnpackError;
+pub use unpack::{UnpackError, read_archive};

@@ -10,7 +10,7 @@ mod whiteout;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Write as _};
+use std::io::{BufReader, Read, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -23,6 +23,7 @@ use self::attributes::{Attributes, Target};
 use self::directories::Directories;
 pub(crate) use self::whiteout::Whiteouts;
 use crate::archive::{Archive, ArchiveError, Device, Entry, EntryName, Kind, Trailer};
+use crate::decode::{self, Decoder};
 use crate::files::{FileError, failed};
 use crate::notice::{Notice, Notices};
 use crate::tree::{self, Directory, PlaceError, Tree, TreePath, call_failed};
@@ -102,6 +103,25 @@ pub(crate) struct Unpacker<'a> {
 
 fn refuse(entry: EntryName, source: PlaceError) -> UnpackError {
     UnpackError::Entry { entry, source }
+}
+
+/// Reads an archive, plain or compressed, to its end as an import does, but places nothing. Returns
+/// the number of its entries.
+pub fn read_archive(input: impl Read) -> Result<u64, UnpackError> {
+    let unreadable = |source| ArchiveError::Read { offset: 0, source };
+    let (compression, input) = decode::detect(input).map_err(unreadable)?;
+    let input = BufReader::with_capacity(BUFFER_BYTES, input);
+    let decoder = Decoder::new(compression, input).map_err(unreadable)?;
+    let mut archive = Archive::new(decoder);
+    let mut counter = Counter::default();
+    while let Some(entry) = archive.next_entry()? {
+        counter.count()?;
+        let path = TreePath::parse(&entry.path);
+        path.and_then(|path| whiteout::mark(&path, &entry))
+            .map_err(|source| refuse(entry.name(), source))?;
+    }
+    archive.drain()?;
+    Ok(counter.0)
 }
 
 /// Content comes from the archive while an entry is placed.

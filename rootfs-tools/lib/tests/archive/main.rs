@@ -12,5 +12,6 @@ mod compressed;
 mod hostile;
 mod image;
 mod layered;
+mod mutated;
 mod odd;
 mod world;

@@ -78,6 +78,26 @@ impl World {
         self.bytes_refused(&image::archive(entries), says);
     }
 
+    /// Imports what may be accepted or refused; in that case the store is as it was.
+    pub(crate) fn lands_or_not(&self, archive: &[u8]) {
+        let before = listing(self.store.root());
+        match self.import(archive) {
+            Outcome::Landed(_) => {
+                let collection = casemate_rootfs::Collection {
+                    action: casemate_rootfs::Action::Remove,
+                    min_age: std::time::Duration::ZERO,
+                    workspaces: Vec::new(),
+                    quarantine: Vec::new(),
+                };
+                for base in self.store.list().unwrap() {
+                    self.store.unpin(&base.name).unwrap();
+                }
+                self.store.collect(&collection).unwrap();
+            }
+            Outcome::Refused(_) => assert_unchanged(&before, self.store.root()),
+        }
+    }
+
     pub(crate) fn bytes_refused(&self, archive: &[u8], says: &str) {
         let before = listing(self.store.root());
         let Outcome::Refused(text) = self.import(archive) else {
