@@ -202,7 +202,7 @@ impl World<'_> {
             .args(["run", "--json", "--profile", "terminal-admin"])
             .args(["--tile", tile.ok_or(SandboxError::NoTile)?])
             .args(["--visible", "", "--nesting", "off", "--net", "host"])
-            .args(["--timeout", TIMEOUT, "--cwd", "/"])
+            .args(["--timeout", TIMEOUT])
             .arg("--layer-generation")
             .arg(generation.to_string())
             .args(["--base", self.to.name.as_str(), "--"])
