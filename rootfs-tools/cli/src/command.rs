@@ -35,9 +35,9 @@ const IMPORT_HELP: &str = "\
 Images: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME[:TAG]],
 docker://HOST/REPO[:TAG|@DIGEST].
 
-Every blob is checked against its digest; the manifest of the image is kept to the byte. Nothing
-gets the name unless all of it was taken. Where a download breaks off it goes on; what was fetched
-whole is not fetched again by the next try.
+Every blob is checked against its digest. An OCI manifest is kept to the byte; Docker's becomes
+OCI's, with another digest. Nothing gets the name unless all of it was taken. Where a download
+breaks off it goes on; what was fetched whole is not fetched again by the next try.
 
 With --json: {name, manifest, chain, bytes, entries, notices, notices_dropped}
 
@@ -51,8 +51,8 @@ Destinations: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME[:
 docker://HOST/REPO[:TAG|@DIGEST]. Without a tag it is the name of the base, in a registry `latest`.
 
 A layout that is there is added to. Nothing appears at the destination unless all of it was
-written. Without --compress the manifest is that of the store, to the byte; only Docker's becomes
-OCI's in a layout. A docker archive has plain layers and no manifest.
+written. Without --compress the manifest is that of the store, to the byte. A docker archive has
+plain layers and no manifest.
 
 With --json: {name, destination, digest, media_type}, where digest is that of the manifest, or of
 the configuration in a docker archive

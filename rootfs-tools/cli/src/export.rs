@@ -63,7 +63,7 @@ pub(crate) fn run(root: &Path, options: ExportOptions, output: Output) -> anyhow
         Place::DockerArchive { .. } => None,
         _ => compress,
     };
-    let mut outgoing = store.outgoing(&options.name, compress, &mut step)?;
+    let outgoing = store.outgoing(&options.name, compress, &mut step)?;
     let written = match (&place, registry) {
         (Place::Registry(reference), Some(registry)) => {
             let manifest = casemate_registry::push(&outgoing, reference, registry, &mut step)?;
@@ -72,14 +72,14 @@ pub(crate) fn run(root: &Path, options: ExportOptions, output: Output) -> anyhow
                 media_type: outgoing.media_type().to_owned(),
             }
         }
-        _ => write(&mut outgoing, &place, &options.name, &mut step)?,
+        _ => write(&outgoing, &place, &options.name, &mut step)?,
     };
     progress.finish();
     print(&options.name, &options.to, &written, output)
 }
 
 fn write(
-    outgoing: &mut Outgoing<'_>,
+    outgoing: &Outgoing<'_>,
     place: &Place,
     name: &BaseName,
     step: &mut dyn FnMut(Step),

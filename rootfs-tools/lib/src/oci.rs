@@ -29,6 +29,9 @@ pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const CREATED: &str = "org.opencontainers.image.created";
 /// Annotation of an index entry: the snapshot that the manifest unpacks to.
 const CHAIN: &str = "io.casemate.base.chain";
+/// Annotation of an index entry: the manifest that the image had where it came from, if it is
+/// another one.
+pub(crate) const ORIGIN: &str = "io.casemate.base.origin";
 /// What the tag of a base begins with.
 const TAG_PREFIX: &str = "base-";
 
@@ -224,6 +227,9 @@ impl Manifest {
     pub(crate) fn make_oci(&mut self) {
         self.media_type = Some(MANIFEST.to_owned());
         CONFIG.clone_into(&mut self.config.media_type);
+        for layer in &mut self.layers {
+            layer.media_type = oci_layer(&layer.media_type).to_owned();
+        }
     }
 }
 

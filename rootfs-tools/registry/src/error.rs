@@ -118,13 +118,16 @@ impl RegistryError {
     /// Whether the same may succeed a little later.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Transfer { source, .. } => matches!(
-                **source,
-                ureq::Error::Io(_)
-                    | ureq::Error::Timeout(_)
-                    | ureq::Error::ConnectionFailed
-                    | ureq::Error::Protocol(_)
-            ),
+            Self::Transfer { source, .. } => {
+                let broken = matches!(
+                    **source,
+                    ureq::Error::Io(_)
+                        | ureq::Error::Timeout(_)
+                        | ureq::Error::ConnectionFailed
+                        | ureq::Error::Protocol(_)
+                );
+                broken && tls_error(source).is_none() && !is_refused(source)
+            }
             Self::Status { status, .. } => matches!(status, 408 | 429 | 500 | 502 | 503 | 504),
             Self::PlainHttp { .. }
             | Self::Certificate { .. }
@@ -136,6 +139,22 @@ impl RegistryError {
             | Self::Read(_) => false,
         }
     }
+}
+
+/// Returns what TLS says of an error.
+pub(crate) fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+    if let ureq::Error::Rustls(error) = error {
+        Some(error)
+    } else if let ureq::Error::Io(error) = error {
+        error.get_ref()?.downcast_ref()
+    } else {
+        None
+    }
+}
+
+/// Whether nobody listens there.
+fn is_refused(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// What a registry said of an error: made fit for a terminal, and cut.

@@ -11,7 +11,7 @@ use ureq::http::{Method, Request, header};
 
 use crate::challenge::Challenge;
 use crate::credentials::Credentials;
-use crate::error::{RegistryError, Said};
+use crate::error::{RegistryError, Said, tls_error};
 use crate::http::{self, Locality, Origin, Response, Scheme};
 
 /// Longest answer that is an error or a token, in bytes.
@@ -428,16 +428,6 @@ fn api_host(host: &str) -> String {
     match host {
         "docker.io" => "registry-1.docker.io".to_owned(),
         other => other.to_owned(),
-    }
-}
-
-fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
-    if let ureq::Error::Rustls(error) = error {
-        Some(error)
-    } else if let ureq::Error::Io(error) = error {
-        error.get_ref()?.downcast_ref()
-    } else {
-        None
     }
 }
 

@@ -27,12 +27,11 @@ impl Outgoing<'_> {
     /// Writes the image into the layout `dir`, making it where there is none. The tag is taken
     /// from an image that has it. Returns the manifest.
     pub fn write_layout(
-        &mut self,
+        &self,
         dir: &Path,
         tag: &Tag,
         progress: &mut dyn FnMut(Step),
     ) -> Result<Blob, ExportError> {
-        self.require_oci()?;
         let manifest = match fs::read_dir(dir) {
             Ok(mut entries) => match entries.next() {
                 Some(_) => self.add_to_layout(dir, tag, progress),
@@ -157,12 +156,11 @@ impl Outgoing<'_> {
 
     /// Writes the image as an archive of a layout. Returns the manifest.
     pub fn write_layout_archive(
-        &mut self,
+        &self,
         path: &Path,
         tag: &Tag,
         progress: &mut dyn FnMut(Step),
     ) -> Result<Blob, ExportError> {
-        self.require_oci()?;
         check_replaceable(path)?;
         let mut file = NewFile::create(path)?;
         let output = &mut file.output;

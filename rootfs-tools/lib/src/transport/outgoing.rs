@@ -187,14 +187,6 @@ impl Outgoing<'_> {
         Ok(Box::new(file))
     }
 
-    /// Gives the image an OCI manifest, where it has Docker's: layouts have no other.
-    pub(crate) fn require_oci(&mut self) -> Result<(), ExportError> {
-        if self.media_type == oci::MANIFEST {
-            return Ok(());
-        }
-        self.rewrite(|_, media_type| oci::oci_layer(media_type).to_owned())
-    }
-
     /// Returns the layers with the digests of their archives.
     pub(crate) fn archives(&self) -> impl Iterator<Item = (&Blob, &Digest)> {
         self.layers.iter().zip(&self.diff_ids)
@@ -255,7 +247,7 @@ impl Outgoing<'_> {
                 *layer = made.clone();
             }
         }
-        self.rewrite(|_, _| wanted.to_owned())
+        self.rewrite(wanted)
     }
 
     fn document(&self) -> Result<Manifest, ExportError> {
@@ -270,16 +262,14 @@ impl Outgoing<'_> {
     }
 
     /// Makes a new manifest with the present layers.
-    fn rewrite(&mut self, media_type: impl Fn(usize, &str) -> String) -> Result<(), ExportError> {
+    fn rewrite(&mut self, media_type: &str) -> Result<(), ExportError> {
         let mut manifest = self.document()?;
-        manifest.make_oci();
-        for (index, (entry, layer)) in manifest.layers.iter_mut().zip(&self.layers).enumerate() {
-            entry.media_type = media_type(index, &entry.media_type);
+        for (entry, layer) in manifest.layers.iter_mut().zip(&self.layers) {
+            media_type.clone_into(&mut entry.media_type);
             entry.digest = layer.digest.as_str().to_owned();
             entry.size = layer.size;
         }
         self.manifest = to_json(&manifest, Path::new("the manifest"))?;
-        oci::MANIFEST.clone_into(&mut self.media_type);
         Ok(())
     }
 

@@ -1,16 +1,17 @@
 //! Import of images: fetched by digest, checked, and handed to the store.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Read;
 
 use crate::blob::{Blob, BlobError};
 use crate::digest::Digest;
-use crate::files::FileError;
+use crate::files::{FileError, to_json};
 use crate::hold::Hold;
 use crate::image::Image;
 use crate::import::{ImportError, Imported, Step};
 use crate::name::BaseName;
-use crate::oci::{Descriptor, Platform};
+use crate::oci::{self, Descriptor, Manifest, Platform};
 use crate::store::{Store, StoreError};
 use crate::transport::document::{
     self, Document, DocumentError, ImageManifest, MAX_DOCUMENT_BYTES, Received,
@@ -84,8 +85,9 @@ pub trait ImageSource {
 }
 
 impl Store {
-    /// Imports the image that `source` has for the platform, gives it `name` and pins it. Its
-    /// manifest stays as it is, to the byte. A base that had the name keeps a name with the first
+    /// Imports the image that `source` has for the platform, gives it `name` and pins it. An OCI
+    /// manifest stays as it is, to the byte; Docker's becomes OCI's, since tools that read layouts
+    /// know no other, and the entry in the index says what it was. A base that had the name keeps a name with the first
     /// digits of its version.
     pub fn import_image(
         &self,
@@ -104,7 +106,7 @@ impl Store {
             total,
             progress,
         };
-        fetched.take("the manifest", &manifest.blob, &mut &bytes[..])?;
+        let stored = fetched.take_manifest(&manifest, &bytes)?;
         fetched.fetch(source, "the configuration", &manifest.config)?;
         let config = self.document(&manifest.config.digest);
         let config = config.map_err(taking("the configuration", &manifest.config))?;
@@ -112,11 +114,16 @@ impl Store {
         for layer in &manifest.layers {
             fetched.fetch_layer(source, layer)?;
         }
+        let mut annotations = BTreeMap::new();
+        if stored != manifest.blob {
+            let origin = manifest.blob.digest.as_str().to_owned();
+            annotations.insert(oci::ORIGIN.to_owned(), origin);
+        }
         let image = Image {
-            manifest: &manifest.blob,
-            media_type: manifest.media_type,
+            manifest: &stored,
+            media_type: oci::MANIFEST,
             name,
-            annotations: std::collections::BTreeMap::new(),
+            annotations,
         };
         Ok(self.commit_image(&hold, image, progress)?)
     }
@@ -175,6 +182,28 @@ struct Fetched<'a> {
 }
 
 impl Fetched<'_> {
+    /// Stores the manifest as an OCI manifest. Returns what was stored.
+    fn take_manifest(&mut self, manifest: &ImageManifest, bytes: &[u8]) -> Result<Blob, FetchError> {
+        const WHAT: &str = "the manifest";
+        if manifest.media_type == oci::MANIFEST {
+            self.take(WHAT, &manifest.blob, &mut &bytes[..])?;
+            return Ok(manifest.blob.clone());
+        }
+        let digest = manifest.blob.digest.clone();
+        let mut document: Manifest = match serde_json::from_slice(bytes) {
+            Ok(document) => document,
+            Err(source) => return Err(DocumentError::Syntax { digest, source }.into()),
+        };
+        document.make_oci();
+        let content = to_json(&document, self.store.root())?;
+        let blob = Blob {
+            digest: Digest::of(&content),
+            size: content.len() as u64,
+        };
+        self.take(WHAT, &blob, &mut &content[..])?;
+        Ok(blob)
+    }
+
     fn take(
         &mut self,
         what: &'static str,
