@@ -4,7 +4,7 @@
 //! each extension is understood or refused, a size stands once, and an archive that just stops is
 //! an error. Formats: v7, ustar, GNU long names, PAX records (POSIX.1-2017, `pax`).
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read as _};
 
 use tar::Header;
 
@@ -181,7 +181,7 @@ struct Extensions {
     pax: Option<Vec<u8>>,
 }
 
-/// A reader of an archive. As a [`Read`] it gives the content of the present entry.
+/// A reader of an archive.
 pub(crate) struct Archive<R> {
     input: R,
     offset: u64,
@@ -191,7 +191,7 @@ pub(crate) struct Archive<R> {
     padding: u64,
 }
 
-impl<R: Read> Archive<R> {
+impl<R: BufRead> Archive<R> {
     pub(crate) fn new(input: R) -> Self {
         Self {
             input,
@@ -383,15 +383,34 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// Reads content of the present entry; 0 at its end.
-    pub(crate) fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize, ArchiveError> {
-        let want = usize::try_from(self.content)
+    /// Gives the next part of the present entry's content to `sink`, without a copy. Returns
+    /// whether there was any.
+    pub(crate) fn pass_content<E: From<ArchiveError>>(
+        &mut self,
+        sink: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        if self.content == 0 {
+            return Ok(false);
+        }
+        let offset = self.offset;
+        let part = loop {
+            match self.input.fill_buf() {
+                Ok(part) => break part,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(ArchiveError::Read { offset, source }.into()),
+            }
+        };
+        let count = usize::try_from(self.content)
             .unwrap_or(usize::MAX)
-            .min(buffer.len());
-        let buffer = buffer.get_mut(..want).unwrap_or_default();
-        self.fill(buffer)?;
-        self.content -= want as u64;
-        Ok(want)
+            .min(part.len());
+        if count == 0 {
+            return Err(ArchiveError::Truncated { offset }.into());
+        }
+        sink(part.get(..count).unwrap_or_default())?;
+        self.input.consume(count);
+        self.offset += count as u64;
+        self.content -= count as u64;
+        Ok(true)
     }
 
     fn read_failed(&self, source: io::Error) -> ArchiveError {

@@ -3,6 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::thread::{self, JoinHandle};
 
 use crate::digest::{Digest, Hashing};
 use crate::files::{FileError, failed};
@@ -10,6 +14,8 @@ use crate::files::{FileError, failed};
 /// Bytes by which the kind of a stream is known.
 const MAGIC_BYTES: usize = 6;
 const BUFFER_BYTES: usize = 128 * 1024;
+/// Chunks between the decompressing thread and the reader: enough for neither to wait often.
+const CHUNKS: usize = 16;
 /// Most uncompressed bytes for one compressed byte, beyond the first [`FREE_BYTES`]. Deflate cannot
 /// give more than 1032.
 const MAX_RATIO: u64 = 1100;
@@ -101,8 +107,20 @@ impl<R: BufRead> Read for Decoder<R> {
 }
 
 /// A stored layer: gives the archive, and computes its digest and the blob's while it is read.
+///
+/// A thread decompresses ahead of the reader. Two threads share the work about evenly: inflating
+/// here, hashing the archive and making files there.
 pub(crate) struct LayerReader {
-    decoder: Hashing<Decoder<BufReader<Hashing<File>>>>,
+    chunks: Receiver<io::Result<Vec<u8>>>,
+    /// Gives read chunks back.
+    empty: Sender<Vec<u8>>,
+    chunk: Vec<u8>,
+    /// Bytes of the chunk that have been read.
+    read: usize,
+    archive: Hashing<io::Sink>,
+    /// Gives the digest of the blob at its end.
+    thread: JoinHandle<io::Result<Digest>>,
+    blob_bytes: Arc<AtomicU64>,
 }
 
 /// The digests of a layer that was read to its end.
@@ -121,23 +139,47 @@ impl LayerReader {
         let head = input.fill_buf().map_err(failed("read", path))?;
         let compression = Compression::of(head);
         let decoder = Decoder::new(compression, input).map_err(failed("read", path))?;
+        let (full, chunks) = mpsc::sync_channel(CHUNKS);
+        let (empty, returned) = mpsc::channel();
+        let blob_bytes = Arc::new(AtomicU64::new(0));
+        let ahead = Ahead {
+            decoder,
+            full,
+            returned,
+            blob_bytes: Arc::clone(&blob_bytes),
+        };
+        let thread = thread::Builder::new()
+            .name("decompress".to_owned())
+            .spawn(move || ahead.run())
+            .map_err(failed("start a thread to read", path))?;
         Ok(Self {
-            decoder: Hashing::new(decoder),
+            chunks,
+            empty,
+            chunk: Vec::new(),
+            read: 0,
+            archive: Hashing::new(io::sink()),
+            thread,
+            blob_bytes,
         })
     }
 
     /// Returns how many bytes of the blob have been read.
     pub(crate) fn blob_bytes(&self) -> u64 {
-        self.decoder.get_ref().get_ref().get_ref().passed()
+        self.blob_bytes.load(Ordering::Relaxed)
     }
 
     /// Reads what is left.
     pub(crate) fn finish(mut self) -> io::Result<LayerDigests> {
-        io::copy(&mut self, &mut io::sink())?;
-        let (decoder, diff_id, bytes) = self.decoder.finish();
-        let mut blob = decoder.into_inner();
-        io::copy(&mut blob, &mut io::sink())?;
-        let (_, blob, _) = blob.into_inner().finish();
+        loop {
+            let count = self.fill_buf()?.len();
+            if count == 0 {
+                break;
+            }
+            self.consume(count);
+        }
+        let ended = || io::Error::other("the decompressing thread ended");
+        let blob = self.thread.join().map_err(|_panic| ended())??;
+        let (_, diff_id, bytes) = self.archive.finish();
         Ok(LayerDigests {
             blob,
             diff_id,
@@ -146,14 +188,89 @@ impl LayerReader {
     }
 }
 
+impl BufRead for LayerReader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.read == self.chunk.len() {
+            // The sender is gone at the end of the archive.
+            if let Ok(next) = self.chunks.recv() {
+                let done = std::mem::replace(&mut self.chunk, next?);
+                // The thread may have ended.
+                drop(self.empty.send(done));
+                self.read = 0;
+                self.archive.pass(&self.chunk);
+            }
+        }
+        Ok(self.chunk.get(self.read..).unwrap_or_default())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.read = self.chunk.len().min(self.read + count);
+    }
+}
+
 impl Read for LayerReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.decoder.read(buffer)?;
-        let (bytes, blob_bytes) = (self.decoder.passed(), self.blob_bytes());
-        if bytes > FREE_BYTES && bytes / MAX_RATIO > blob_bytes {
+        let count = self.fill_buf()?.read(buffer)?;
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+/// Decompresses ahead of a reader.
+struct Ahead {
+    decoder: Decoder<BufReader<Hashing<File>>>,
+    full: SyncSender<io::Result<Vec<u8>>>,
+    returned: Receiver<Vec<u8>>,
+    blob_bytes: Arc<AtomicU64>,
+}
+
+impl Ahead {
+    /// Returns the digest of the blob.
+    fn run(mut self) -> io::Result<Digest> {
+        let mut bytes = 0;
+        loop {
+            let mut chunk = self.returned.try_recv().unwrap_or_default();
+            chunk.resize(BUFFER_BYTES, 0);
+            let count = match self.fill(&mut chunk, &mut bytes) {
+                Ok(count) => count,
+                Err(error) => {
+                    let kind = error.kind();
+                    // Whoever reads gets the error; nobody may be left to.
+                    drop(self.full.send(Err(error)));
+                    return Err(kind.into());
+                }
+            };
+            chunk.truncate(count);
+            if count == 0 {
+                break;
+            }
+            if self.full.send(Ok(chunk)).is_err() {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+        }
+        let mut blob = self.decoder.into_inner();
+        io::copy(&mut blob, &mut io::sink())?;
+        let (_, digest, _) = blob.into_inner().finish();
+        Ok(digest)
+    }
+
+    fn fill(&mut self, chunk: &mut [u8], bytes: &mut u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while let Some(rest) = chunk.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match self.decoder.read(rest) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        *bytes += filled as u64;
+        let blob_bytes = self.decoder.get_ref().get_ref().passed();
+        self.blob_bytes.store(blob_bytes, Ordering::Relaxed);
+        if *bytes > FREE_BYTES && *bytes / MAX_RATIO > blob_bytes {
             return Err(io::Error::new(io::ErrorKind::InvalidData, RatioError));
         }
-        Ok(count)
+        Ok(filled)
     }
 }
 

@@ -105,10 +105,6 @@ impl<T> Hashing<T> {
         self.bytes
     }
 
-    pub(crate) fn get_ref(&self) -> &T {
-        &self.inner
-    }
-
     /// Ends the computation.
     pub(crate) fn finish(self) -> (T, Digest, u64) {
         (

@@ -3,7 +3,7 @@
 //! The lowest layer is read once: it is checked while it is unpacked. Each other layer is read for
 //! what it removes first, and checked then.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use crate::blob::Blob;
@@ -162,8 +162,17 @@ struct Reporting<'a> {
 
 impl Read for Reporting<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.reader.read(buffer)?;
+        self.reader.read(buffer)
+    }
+}
+
+impl BufRead for Reporting<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         (self.progress)(self.before + self.reader.blob_bytes());
-        Ok(count)
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.reader.consume(count);
     }
 }

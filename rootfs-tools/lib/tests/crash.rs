@@ -40,6 +40,7 @@ fn point(step: Step) -> &'static str {
         Step::SnapshotStored => "snapshot",
         Step::Pinned => "pinned",
         Step::Named => "named",
+        Step::Fetching { .. } | Step::Compressing { .. } | Step::Writing { .. } => "",
     }
 }
 

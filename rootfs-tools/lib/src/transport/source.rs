@@ -183,7 +183,11 @@ struct Fetched<'a> {
 
 impl Fetched<'_> {
     /// Stores the manifest as an OCI manifest. Returns what was stored.
-    fn take_manifest(&mut self, manifest: &ImageManifest, bytes: &[u8]) -> Result<Blob, FetchError> {
+    fn take_manifest(
+        &mut self,
+        manifest: &ImageManifest,
+        bytes: &[u8],
+    ) -> Result<Blob, FetchError> {
         const WHAT: &str = "the manifest";
         if manifest.media_type == oci::MANIFEST {
             self.take(WHAT, &manifest.blob, &mut &bytes[..])?;

@@ -10,7 +10,7 @@ mod whiteout;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufReader, Read, Write as _};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -98,7 +98,6 @@ pub(crate) struct Unpacker<'a> {
     own: Option<HashSet<TreePath>>,
     entries: u64,
     notices: &'a mut Notices,
-    buffer: Vec<u8>,
 }
 
 fn refuse(entry: EntryName, source: PlaceError) -> UnpackError {
@@ -112,6 +111,7 @@ pub fn read_archive(input: impl Read) -> Result<u64, UnpackError> {
     let (compression, input) = decode::detect(input).map_err(unreadable)?;
     let input = BufReader::with_capacity(BUFFER_BYTES, input);
     let decoder = Decoder::new(compression, input).map_err(unreadable)?;
+    let decoder = BufReader::with_capacity(BUFFER_BYTES, decoder);
     let mut archive = Archive::new(decoder);
     let mut counter = Counter::default();
     while let Some(entry) = archive.next_entry()? {
@@ -128,6 +128,12 @@ pub fn read_archive(input: impl Read) -> Result<u64, UnpackError> {
 enum Placing {
     Archive(ArchiveError),
     Place(PlaceError),
+}
+
+impl From<ArchiveError> for Placing {
+    fn from(error: ArchiveError) -> Self {
+        Self::Archive(error)
+    }
 }
 
 impl From<PlaceError> for Placing {
@@ -166,7 +172,6 @@ impl<'a> Unpacker<'a> {
             own: None,
             entries: 0,
             notices,
-            buffer: vec![0; BUFFER_BYTES],
         })
     }
 
@@ -185,7 +190,7 @@ impl<'a> Unpacker<'a> {
     }
 
     /// Places the entries of an archive, reading it to its end.
-    pub(crate) fn apply<R: Read>(&mut self, input: R) -> Result<(), UnpackError> {
+    pub(crate) fn apply<R: BufRead>(&mut self, input: R) -> Result<(), UnpackError> {
         let mut archive = Archive::new(input);
         let mut counter = Counter::default();
         while let Some(entry) = archive.next_entry()? {
@@ -257,7 +262,7 @@ impl<'a> Unpacker<'a> {
         tree::remove(parent, name, stat, &mut |inode| directories.remove(inode))
     }
 
-    fn place<R: Read>(
+    fn place<R: BufRead>(
         &mut self,
         mut entry: Entry,
         archive: &mut Archive<R>,
@@ -306,7 +311,7 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    fn place_at<R: Read>(
+    fn place_at<R: BufRead>(
         &mut self,
         spot: &Spot<'_>,
         kind: Kind,
@@ -317,9 +322,9 @@ impl<'a> Unpacker<'a> {
         let (node, device) = match kind {
             Kind::Directory => return Ok(self.make_directory(spot, attributes)?),
             Kind::Hardlink { target } => return Ok(self.link(spot, &target)?),
-            Kind::File { bytes } => {
+            Kind::File { .. } => {
                 let file = self.make_file(spot)?;
-                self.write_content(&file, bytes, archive)?;
+                write_content(&file, archive)?;
                 return Ok(attributes.set(Target::Open(file.as_fd()), self.owner)?);
             }
             Kind::Symlink { target } => {
@@ -476,25 +481,14 @@ impl<'a> Unpacker<'a> {
             .map_err(call_failed("openat"))?;
         Ok(File::from(file))
     }
+}
 
-    fn write_content<R: Read>(
-        &mut self,
-        mut file: &File,
-        bytes: u64,
-        archive: &mut Archive<R>,
-    ) -> Result<(), Placing> {
-        let mut rest = bytes;
-        while rest > 0 {
-            let count = archive
-                .read_content(&mut self.buffer)
-                .map_err(Placing::Archive)?;
-            file.write_all(self.buffer.get(..count).unwrap_or_default())
-                .map_err(|source| PlaceError::Call {
-                    call: "write",
-                    source,
-                })?;
-            rest -= count as u64;
-        }
-        Ok(())
-    }
+/// Writes the content of the present entry.
+fn write_content<R: BufRead>(mut file: &File, archive: &mut Archive<R>) -> Result<(), Placing> {
+    let write = |source| PlaceError::Call {
+        call: "write",
+        source,
+    };
+    while archive.pass_content(|part| Ok::<_, Placing>(file.write_all(part).map_err(write)?))? {}
+    Ok(())
 }

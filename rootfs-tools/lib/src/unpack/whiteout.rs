@@ -5,7 +5,7 @@
 //! is removed before any of its entries is placed.
 
 use std::collections::{BTreeSet, HashSet};
-use std::io::Read;
+use std::io::BufRead;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::{Counter, UnpackError, refuse};
@@ -37,7 +37,7 @@ pub(crate) struct Whiteouts {
 
 impl Whiteouts {
     /// Reads a layer to its end for its marks.
-    pub(crate) fn scan<R: Read>(input: R) -> Result<Self, UnpackError> {
+    pub(crate) fn scan<R: BufRead>(input: R) -> Result<Self, UnpackError> {
         let mut archive = Archive::new(input);
         let mut counter = Counter::default();
         let mut found = Self::default();

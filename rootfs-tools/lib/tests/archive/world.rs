@@ -197,7 +197,7 @@ impl World {
 
     fn commit(&self, layers: &[Vec<u8>], diff_ids: &[Digest]) -> Result<Imported, ImportError> {
         let hold = self.store.hold().unwrap();
-        let mut ingest = |content: &[u8]| {
+        let ingest = |content: &[u8]| {
             let blob = Blob {
                 digest: Digest::of(content),
                 size: content.len() as u64,
