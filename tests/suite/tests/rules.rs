@@ -19,7 +19,7 @@ const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 80;
 
 /// What each crate may use directly of ours.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("casemate-guard-plan", &[]),
     ("casemate-sys", &[]),
     ("casemate-bundles", &["casemate-guard-plan"]),
@@ -49,7 +49,8 @@ const ARROWS: [(&str, &[&str]); 10] = [
         ],
     ),
     ("casemate-rootfs", &["casemate-sys"]),
-    ("rootfs-tools", &["casemate-rootfs"]),
+    ("casemate-registry", &["casemate-rootfs"]),
+    ("rootfs-tools", &["casemate-registry", "casemate-rootfs"]),
     (
         "casemate",
         &[
