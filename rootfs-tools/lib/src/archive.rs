@@ -189,15 +189,37 @@ pub(crate) struct Archive<R> {
     content: u64,
     /// Bytes up to the next header after that.
     padding: u64,
+    end: End,
+}
+
+/// How an archive ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// With a block of zeros: nothing else tells that it is whole.
+    Marked,
+    /// After any entry: a digest tells that it is whole.
+    Open,
 }
 
 impl<R: BufRead> Archive<R> {
+    /// Reads an archive that nothing else is known of.
     pub(crate) fn new(input: R) -> Self {
+        Self::ending(input, End::Marked)
+    }
+
+    /// Reads a layer of an image, whose digest is checked. `umoci insert` of Debian 12 writes layers
+    /// without an end marker, whose last block is not full.
+    pub(crate) fn of_layer(input: R) -> Self {
+        Self::ending(input, End::Open)
+    }
+
+    fn ending(input: R, end: End) -> Self {
         Self {
             input,
             offset: 0,
             content: 0,
             padding: 0,
+            end,
         }
     }
 
@@ -207,12 +229,15 @@ impl<R: BufRead> Archive<R> {
         loop {
             self.skip_content()?;
             let at = self.offset;
+            let pending = extensions.pax.is_some()
+                || extensions.long_path.is_some()
+                || extensions.long_target.is_some();
+            if self.end == End::Open && !pending && self.is_over()? {
+                return Ok(None);
+            }
             let mut header = Header::new_old();
             self.fill(header.as_mut_bytes())?;
             if header.as_bytes().iter().all(|byte| *byte == 0) {
-                let pending = extensions.pax.is_some()
-                    || extensions.long_path.is_some()
-                    || extensions.long_target.is_some();
                 return if pending {
                     Err(ArchiveError::Extension { offset: at })
                 } else {
@@ -352,7 +377,17 @@ impl<R: BufRead> Archive<R> {
     }
 
     fn skip_content(&mut self) -> Result<(), ArchiveError> {
-        let mut rest = self.content + self.padding;
+        self.skip(self.content)?;
+        self.content = 0;
+        // Who writes no end marker does not fill the last block either.
+        if self.end == End::Marked || self.padding == 0 || !self.is_over()? {
+            self.skip(self.padding)?;
+        }
+        self.padding = 0;
+        Ok(())
+    }
+
+    fn skip(&mut self, mut rest: u64) -> Result<(), ArchiveError> {
         let mut buffer = [0; 8 * 1024];
         while rest > 0 {
             let want = usize::try_from(rest)
@@ -361,8 +396,17 @@ impl<R: BufRead> Archive<R> {
             self.fill(buffer.get_mut(..want).unwrap_or_default())?;
             rest -= want as u64;
         }
-        (self.content, self.padding) = (0, 0);
         Ok(())
+    }
+
+    fn is_over(&mut self) -> Result<bool, ArchiveError> {
+        loop {
+            match self.input.fill_buf() {
+                Ok(rest) => return Ok(rest.is_empty()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.read_failed(error)),
+            }
+        }
     }
 
     fn fill(&mut self, mut buffer: &mut [u8]) -> Result<(), ArchiveError> {

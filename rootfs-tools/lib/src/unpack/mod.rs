@@ -191,7 +191,10 @@ impl<'a> Unpacker<'a> {
 
     /// Places the entries of an archive, reading it to its end.
     pub(crate) fn apply<R: BufRead>(&mut self, input: R) -> Result<(), UnpackError> {
-        let mut archive = Archive::new(input);
+        let mut archive = match self.marks {
+            Marks::Applied => Archive::of_layer(input),
+            Marks::Refused => Archive::new(input),
+        };
         let mut counter = Counter::default();
         while let Some(entry) = archive.next_entry()? {
             counter.count()?;

@@ -38,7 +38,7 @@ pub(crate) struct Whiteouts {
 impl Whiteouts {
     /// Reads a layer to its end for its marks.
     pub(crate) fn scan<R: BufRead>(input: R) -> Result<Self, UnpackError> {
-        let mut archive = Archive::new(input);
+        let mut archive = Archive::of_layer(input);
         let mut counter = Counter::default();
         let mut found = Self::default();
         while let Some(entry) = archive.next_entry()? {
