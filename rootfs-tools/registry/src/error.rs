@@ -1,7 +1,6 @@
 //! Why a registry could not be used.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use casemate_rootfs::Digest;
 

@@ -74,8 +74,7 @@ impl Origin {
             return Some(self.url(location));
         }
         let target = Self::of(location)?;
-        (self.scheme == Scheme::Http || target.scheme == Scheme::Https)
-            .then(|| location.to_owned())
+        (self.scheme == Scheme::Http || target.scheme == Scheme::Https).then(|| location.to_owned())
     }
 }
 
@@ -135,7 +134,13 @@ mod tests {
         assert_ne!(of("http://r.example"), of("https://r.example"));
         assert_ne!(of("https://r.example:444"), of("https://r.example"));
         assert_eq!(of("http://[::1]:5000/x").unwrap().host, "[::1]:5000");
-        for none in ["https://user:pw@r.example", "ftp://r.example", "/x", "r.example/x", "https:///x"] {
+        for none in [
+            "https://user:pw@r.example",
+            "ftp://r.example",
+            "/x",
+            "r.example/x",
+            "https:///x",
+        ] {
             assert_eq!(of(none), None, "{none}");
         }
     }
@@ -146,11 +151,17 @@ mod tests {
         let plain = Origin::of("http://127.0.0.1:5000").unwrap();
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(tls.resolve("/v2/x"), some("https://r.example/v2/x"));
-        assert_eq!(tls.resolve("https://cdn.example/x"), some("https://cdn.example/x"));
+        assert_eq!(
+            tls.resolve("https://cdn.example/x"),
+            some("https://cdn.example/x")
+        );
         assert_eq!(tls.resolve("http://r.example/x"), None);
         assert_eq!(tls.resolve("//cdn.example/x"), None);
         assert_eq!(tls.resolve("x"), None);
-        assert_eq!(plain.resolve("http://127.0.0.1:1/x"), some("http://127.0.0.1:1/x"));
+        assert_eq!(
+            plain.resolve("http://127.0.0.1:1/x"),
+            some("http://127.0.0.1:1/x")
+        );
     }
 
     #[test]

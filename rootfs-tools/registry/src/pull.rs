@@ -43,7 +43,11 @@ impl Registry {
             Version::Tag(tag) => tag.as_str(),
             Version::Digest(digest) => digest.as_str(),
         };
-        let mut call = Call::new(OPERATION, Method::GET, self.url(&format!("manifests/{name}")));
+        let mut call = Call::new(
+            OPERATION,
+            Method::GET,
+            self.url(&format!("manifests/{name}")),
+        );
         call.headers.push((header::ACCEPT, ACCEPT.to_owned()));
         let answer = self.send(call)?;
         if answer.status() != 200 {
@@ -175,10 +179,7 @@ impl BlobReader<'_> {
             let broken = RegistryError::Read(source);
             self.registry.retries.wait(self.failures, &broken);
             self.failures += 1;
-            match self
-                .registry
-                .open_blob(&self.digest, self.bytes, self.done)
-            {
+            match self.registry.open_blob(&self.digest, self.bytes, self.done) {
                 Ok(body) => {
                     self.body = Some(body);
                     return Ok(());

@@ -47,10 +47,8 @@ impl Registry {
                 Method::PUT,
                 format!("{upload}{separator}digest={digest}"),
             );
-            call.headers.push((
-                header::CONTENT_TYPE,
-                "application/octet-stream".to_owned(),
-            ));
+            call.headers
+                .push((header::CONTENT_TYPE, "application/octet-stream".to_owned()));
             let operation = call.operation;
             call.body = Some((&mut content, bytes));
             let answer = registry.send(call)?;

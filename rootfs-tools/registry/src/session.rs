@@ -305,7 +305,11 @@ impl Registry {
         else {
             return Err(self.wrong(OPERATION, "is no token"));
         };
-        let token = if token.is_empty() { access_token } else { token };
+        let token = if token.is_empty() {
+            access_token
+        } else {
+            token
+        };
         let printable = token.bytes().all(|byte| byte.is_ascii_graphic());
         if token.is_empty() || !printable {
             return Err(self.wrong(OPERATION, "has no usable token"));

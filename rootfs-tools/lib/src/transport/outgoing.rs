@@ -43,7 +43,7 @@ pub enum ExportError {
         source: io::Error,
     },
     /// A layer is not what it should be.
-    #[error("layer {0} is damaged; import the image again")]
+    #[error("layer {0} is damaged; `rootfs-tools fsck --deep` says what else is")]
     Damaged(Digest),
     /// The destination is something else.
     #[error("{} is there and is no OCI image layout; name a new directory", .0.display())]
