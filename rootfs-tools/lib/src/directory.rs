@@ -168,9 +168,10 @@ impl Archiver<'_> {
         let mut exact = Exact {
             file: file.take(bytes),
             left: bytes,
+            ended: false,
         };
         let written = self.builder.append_data(header, path, &mut exact);
-        if exact.left != 0 {
+        if exact.ended {
             return Err(DirectoryError::Changed(full.to_owned()));
         }
         Ok(written.map_err(failed("archive", full))?)
@@ -242,12 +243,15 @@ pub(crate) fn xattrs(path: &Path) -> Result<Vec<(String, Vec<u8>)>, FileError> {
 struct Exact {
     file: io::Take<File>,
     left: u64,
+    /// Whether the file ended before that.
+    ended: bool,
 }
 
 impl io::Read for Exact {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(buffer)?;
         self.left = self.left.saturating_sub(count as u64);
+        self.ended |= count == 0 && self.left > 0 && !buffer.is_empty();
         Ok(count)
     }
 }
