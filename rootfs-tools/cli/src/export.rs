@@ -29,7 +29,7 @@ struct Written {
 }
 
 /// Sends a base to a registry.
-pub(crate) fn push(root: &Path, options: ExportOptions, output: Output) -> anyhow::Result<()> {
+pub(crate) fn push(root: &Path, options: &ExportOptions, output: Output) -> anyhow::Result<()> {
     match Place::parse(&options.to)? {
         Place::Registry(_) => run(root, options, output),
         Place::Plain(_)
@@ -40,7 +40,7 @@ pub(crate) fn push(root: &Path, options: ExportOptions, output: Output) -> anyho
 }
 
 /// Exports a base.
-pub(crate) fn run(root: &Path, options: ExportOptions, output: Output) -> anyhow::Result<()> {
+pub(crate) fn run(root: &Path, options: &ExportOptions, output: Output) -> anyhow::Result<()> {
     let place = Place::parse(&options.to)?;
     let compress = options.compress.map(|compression| match compression {
         Compression::Gzip => Compress::Gzip,
@@ -61,7 +61,10 @@ pub(crate) fn run(root: &Path, options: ExportOptions, output: Output) -> anyhow
     let mut step = |step| progress.step(step);
     let compress = match place {
         Place::DockerArchive { .. } => None,
-        _ => compress,
+        Place::Plain(_)
+        | Place::Layout { .. }
+        | Place::LayoutArchive { .. }
+        | Place::Registry(_) => compress,
     };
     let outgoing = store.outgoing(&options.name, compress, &mut step)?;
     let written = match (&place, registry) {

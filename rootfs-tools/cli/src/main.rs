@@ -58,8 +58,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     match command {
         Command::Layers(command) => layers::run(&root, command, output),
         Command::Import(options) => import::run(&root, options, output),
-        Command::Export(options) => export::run(&root, options, output),
-        Command::Push(options) => export::push(&root, options, output),
+        Command::Export(options) => export::run(&root, &options, output),
+        Command::Push(options) => export::push(&root, &options, output),
         Command::Build(options) => debian::run(&root, &options, output),
         Command::List => listing::list(&root, output),
         Command::Show { name } => listing::show(&root, &name, output),

@@ -17,26 +17,28 @@ impl Challenge {
     /// Reads the values of the headers. A token is preferred to a password.
     pub(crate) fn of<'a, I: IntoIterator<Item = &'a str>>(values: I) -> Option<Self> {
         let mut basic = None;
-        for value in values {
-            for (scheme, parameters) in split(value) {
-                if scheme.eq_ignore_ascii_case("bearer") {
-                    let get = |name: &str| {
-                        parameters
-                            .iter()
-                            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-                            .map(|(_, value)| value.clone())
-                    };
-                    if let Some(realm) = get("realm") {
-                        let service = get("service");
-                        return Some(Self::Bearer { realm, service });
-                    }
-                } else if scheme.eq_ignore_ascii_case("basic") {
-                    basic = Some(Self::Basic);
-                }
+        let challenges = values.into_iter().flat_map(split);
+        for (scheme, parameters) in challenges {
+            if scheme.eq_ignore_ascii_case("basic") {
+                basic = Some(Self::Basic);
+            } else if scheme.eq_ignore_ascii_case("bearer")
+                && let Some(realm) = get(&parameters, "realm")
+            {
+                return Some(Self::Bearer {
+                    realm,
+                    service: get(&parameters, "service"),
+                });
             }
         }
         basic
     }
+}
+
+fn get(parameters: &Parameters, name: &str) -> Option<String> {
+    parameters
+        .iter()
+        .find(|(key, _)| key.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.clone())
 }
 
 type Parameters = Vec<(String, String)>;

@@ -183,8 +183,8 @@ const CASES: &[Case] = &[
         says: "the limit is 4194304",
         make: |layout| {
             changed(layout, |document| {
-                document["config"]["size"] = json!(1u64 << 40)
-            })
+                document["config"]["size"] = json!(1u64 << 40);
+            });
         },
     },
     Case {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ pub(crate) fn archive(files: &BTreeMap<&str, &str>) -> Vec<u8> {
     let temp = tempfile::tempdir().unwrap();
     for (name, content) in files {
         let path = temp.path().join(name);
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
     let output = Command::new("tar")

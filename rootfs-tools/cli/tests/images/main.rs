@@ -1,7 +1,12 @@
 //! Images in and out: each transport there and back, against the tools that others use, and
 //! against what nobody should send.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod forms;
 mod hostile;

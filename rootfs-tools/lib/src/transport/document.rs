@@ -146,9 +146,9 @@ pub enum DocumentError {
         #[source]
         source: serde_json::Error,
     },
-    /// The configuration is larger than any real one.
-    #[error("the configuration {digest} has {bytes} bytes; the limit is {MAX_DOCUMENT_BYTES}")]
-    ConfigSize {
+    /// A manifest, index or configuration is larger than any real one.
+    #[error("the document {digest} has {bytes} bytes; the limit is {MAX_DOCUMENT_BYTES}")]
+    TooLarge {
         /// Its digest.
         digest: Digest,
         /// Its size.
@@ -288,7 +288,7 @@ impl ImageManifest {
         };
         let config = refer(config)?;
         if config.size > MAX_DOCUMENT_BYTES {
-            return Err(DocumentError::ConfigSize {
+            return Err(DocumentError::TooLarge {
                 digest: config.digest,
                 bytes: config.size,
             });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -82,14 +82,8 @@ impl Outgoing<'_> {
             dir: dir.to_owned(),
             source,
         };
-        match files.read_json::<serde_json::Value>("oci-layout", MAX_INDEX_BYTES) {
-            Ok(version) if version["imageLayoutVersion"] == "1.0.0" => {}
-            Ok(version) => {
-                return Err(unusable(FilesError::Version {
-                    place: dir.to_owned(),
-                    version: version["imageLayoutVersion"].to_string(),
-                }));
-            }
+        match files.check_layout() {
+            Ok(()) => {}
             Err(FilesError::Absent { .. }) => return Err(ExportError::Occupied(dir.to_owned())),
             Err(error) => return Err(unusable(error)),
         }
@@ -195,7 +189,7 @@ impl Outgoing<'_> {
     ) -> Result<(), ExportError> {
         check_replaceable(path)?;
         let mut file = NewFile::create(path)?;
-        let write = |error| FileError::from(failed("write", path)(error));
+        let write = |error: io::Error| failed("write", path)(error);
         let config = format!("{}.json", self.config().digest.hex());
         let layer = |diff_id: &Digest| format!("{}.tar", diff_id.hex());
         let tagged = if tag.as_str().contains(':') {

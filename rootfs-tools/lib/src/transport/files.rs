@@ -16,6 +16,8 @@ use crate::hold::Hold;
 const MAX_ENTRIES: usize = 100_000;
 /// Largest archive of images once it is decompressed, in bytes.
 const MAX_BYTES: u64 = 128 << 30;
+/// Largest `oci-layout`, in bytes.
+const MAX_VERSION_BYTES: u64 = 64 * 1024;
 const BUFFER_BYTES: usize = 128 * 1024;
 
 /// Why a layout or an archive of images cannot be read.
@@ -103,6 +105,13 @@ pub enum FilesError {
         /// What is odd, as an object.
         what: &'static str,
     },
+}
+
+/// `oci-layout`.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    image_layout_version: String,
 }
 
 /// Files by name.
@@ -215,6 +224,21 @@ impl Files {
             file: name.to_owned(),
             source,
         })
+    }
+
+    /// Checks that this is a layout.
+    pub(crate) fn check_layout(&self) -> Result<(), FilesError> {
+        let Version {
+            image_layout_version: version,
+        } = self.read_json("oci-layout", MAX_VERSION_BYTES)?;
+        if version == "1.0.0" {
+            Ok(())
+        } else {
+            Err(FilesError::Version {
+                place: self.place().to_owned(),
+                version,
+            })
+        }
     }
 
     fn absent(&self, name: &str) -> FilesError {

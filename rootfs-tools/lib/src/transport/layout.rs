@@ -5,16 +5,14 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
 use crate::blob::Blob;
 use crate::hold::Hold;
 use crate::oci::{Descriptor, Index, REF_NAME};
 use crate::store::Store;
-use crate::transport::document::{DocumentError, MAX_DOCUMENT_BYTES, Received};
+use crate::transport::document::{self, DocumentError, MAX_DOCUMENT_BYTES, Received};
 use crate::transport::files::{Files, FilesError};
 use crate::transport::reference::Tag;
-use crate::transport::source::{FetchError, ImageSource, refer};
+use crate::transport::source::{FetchError, ImageSource};
 
 /// Largest `index.json`, in bytes.
 const MAX_INDEX_BYTES: u64 = 16 * 1024 * 1024;
@@ -28,12 +26,6 @@ pub struct LayoutSource {
     tag: Option<Tag>,
     /// Keeps what an archive was decompressed to.
     _hold: Option<Hold>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Version {
-    image_layout_version: String,
 }
 
 impl LayoutSource {
@@ -50,16 +42,7 @@ impl LayoutSource {
     }
 
     fn new(files: Files, tag: Option<Tag>, hold: Option<Hold>) -> Result<Self, FetchError> {
-        let Version {
-            image_layout_version: version,
-        } = files.read_json("oci-layout", MAX_DOCUMENT_BYTES)?;
-        if version != "1.0.0" {
-            return Err(FilesError::Version {
-                place: files.place().to_owned(),
-                version,
-            }
-            .into());
-        }
+        files.check_layout()?;
         Ok(Self {
             files,
             tag,
@@ -123,22 +106,24 @@ impl LayoutSource {
 impl ImageSource for LayoutSource {
     fn top(&mut self) -> Result<Received, FetchError> {
         let entry = self.entry()?;
-        let index = crate::Digest::of(b"");
-        let blob = refer(&index, &entry).map_err(|error| match error {
-            // There is no digest of `index.json` that would help anybody.
-            DocumentError::Digest { source, .. } => FetchError::Files(FilesError::Syntax {
-                place: self.files.place().to_owned(),
-                file: "index.json".to_owned(),
-                source: serde::de::Error::custom(source),
-            }),
-            other => other.into(),
+        let blob = entry.blob().map_err(|source| FilesError::Syntax {
+            place: self.files.place().to_owned(),
+            file: "index.json".to_owned(),
+            source: serde::de::Error::custom(source),
         })?;
         let received = self.manifest(&blob, &entry.media_type)?;
-        crate::transport::document::check_received(&blob, &received)?;
+        document::check_received(&blob, &received)?;
         Ok(received)
     }
 
     fn manifest(&mut self, blob: &Blob, media_type: &str) -> Result<Received, FetchError> {
+        if blob.size > MAX_DOCUMENT_BYTES {
+            return Err(DocumentError::TooLarge {
+                digest: blob.digest.clone(),
+                bytes: blob.size,
+            }
+            .into());
+        }
         let mut bytes = Vec::new();
         let read = self
             .open(blob)?

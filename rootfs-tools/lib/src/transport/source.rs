@@ -11,11 +11,9 @@ use crate::hold::Hold;
 use crate::image::Image;
 use crate::import::{ImportError, Imported, Step};
 use crate::name::BaseName;
-use crate::oci::{self, Descriptor, Manifest, Platform};
+use crate::oci::{self, Manifest, Platform};
 use crate::store::{Store, StoreError};
-use crate::transport::document::{
-    self, Document, DocumentError, ImageManifest, MAX_DOCUMENT_BYTES, Received,
-};
+use crate::transport::document::{self, Document, DocumentError, ImageManifest, Received};
 use crate::transport::files::FilesError;
 
 /// Why an image could not be fetched. The bases of the store are as they were before.
@@ -138,28 +136,16 @@ fn find_manifest(
         Document::Manifest(manifest) => return Ok((manifest, top.bytes)),
         Document::Index(entries) => document::select(&Digest::of(&top.bytes), &entries, platform)?,
     };
-    let blob = refer(&Digest::of(&top.bytes), &entry)?;
+    let blob = entry.blob().map_err(|source| DocumentError::Digest {
+        digest: Digest::of(&top.bytes),
+        source,
+    })?;
     let received = source.manifest(&blob, &entry.media_type)?;
     document::check_received(&blob, &received)?;
     match Document::parse(&received)? {
         Document::Manifest(manifest) => Ok((manifest, received.bytes)),
         Document::Index(_) => Err(DocumentError::Nested(blob.digest).into()),
     }
-}
-
-/// Returns the document that an entry of an index refers to.
-pub(crate) fn refer(index: &Digest, entry: &Descriptor) -> Result<Blob, DocumentError> {
-    let blob = entry.blob().map_err(|source| DocumentError::Digest {
-        digest: index.clone(),
-        source,
-    })?;
-    if blob.size > MAX_DOCUMENT_BYTES {
-        return Err(DocumentError::ConfigSize {
-            digest: blob.digest,
-            bytes: blob.size,
-        });
-    }
-    Ok(blob)
 }
 
 fn taking(what: &'static str, blob: &Blob) -> impl FnOnce(BlobError) -> FetchError {

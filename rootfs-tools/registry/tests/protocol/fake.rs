@@ -1,6 +1,7 @@
 //! A server whose answers a test decides, one connection a request.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -72,12 +73,7 @@ impl Fake {
                 let reply = if request.path == "/v2/" {
                     Answer::new(200, "{}")
                 } else {
-                    let number = {
-                        let mut log = log.lock().unwrap();
-                        log.push(request.clone());
-                        log.len() - 1
-                    };
-                    answer(number, &request)
+                    answer(note(&log, &request), &request)
                 };
                 write(&stream, &request, &reply);
             }
@@ -115,6 +111,13 @@ impl Fake {
     }
 }
 
+/// Keeps a request. Returns its number.
+fn note(log: &Mutex<Vec<Request>>, request: &Request) -> usize {
+    let mut log = log.lock().unwrap();
+    log.push(request.clone());
+    log.len() - 1
+}
+
 fn read(stream: &TcpStream) -> Option<Request> {
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
@@ -149,7 +152,7 @@ fn write(mut stream: &TcpStream, request: &Request, answer: &Answer) {
         answer.status
     );
     for (name, value) in &answer.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        write!(head, "{name}: {value}\r\n").unwrap();
     }
     head.push_str("\r\n");
     // The client may have gone on its own.

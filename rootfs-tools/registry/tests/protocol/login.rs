@@ -10,8 +10,8 @@ use crate::fake::{Answer, Fake};
 
 const BASIC: &str = "Basic dXNlcjpzZWNyZXQ=";
 
-fn credentials() -> Option<Credentials> {
-    Some(Credentials::new("user", "secret"))
+fn credentials() -> Credentials {
+    Credentials::new("user", "secret")
 }
 
 fn tag() -> Version {
@@ -45,7 +45,7 @@ fn a_token_is_asked_for_with_the_scope_and_asked_for_again_when_it_is_old() {
                 other => panic!("{other:?}"),
             }
         });
-        let mut session = registry.connect_as(credentials(), access).unwrap();
+        let mut session = registry.connect_as(Some(credentials()), access).unwrap();
         session.document(&tag()).unwrap();
         session.document(&tag()).unwrap();
         for request in tokens.seen() {
@@ -86,7 +86,9 @@ fn nobody_else_gets_what_is_for_the_registry() {
             _ => Answer::new(404, ""),
         }
     });
-    let mut session = registry.connect_as(credentials(), Access::Push).unwrap();
+    let mut session = registry
+        .connect_as(Some(credentials()), Access::Push)
+        .unwrap();
     let mut content = String::new();
     let digest = Digest::of(b"content");
     session
@@ -130,7 +132,7 @@ fn refusals_are_told_apart() {
         matches!(error, RegistryError::Denied { given: false, .. }),
         "{error}"
     );
-    let mut session = asks.connect_as(credentials(), Access::Pull).unwrap();
+    let mut session = asks.connect_as(Some(credentials()), Access::Pull).unwrap();
     let error = session.document(&tag()).unwrap_err();
     assert!(
         matches!(error, RegistryError::Denied { given: true, .. }),
