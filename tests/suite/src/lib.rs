@@ -15,6 +15,7 @@ pub mod programs;
 pub mod result;
 pub mod service;
 pub mod terminal;
+pub mod upgrade;
 pub mod workspace;
 pub mod world;
 

@@ -29,16 +29,22 @@ impl Mirror {
         let files = dir.join("mirror");
         fs::create_dir_all(&files)?;
         let package = build(dir, &files)?;
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
-        let port = listener.local_addr()?.port();
-        std::thread::spawn(move || {
-            for connection in listener.incoming().flatten() {
-                // A client that goes away is its own affair.
-                let _served = serve(&files, connection);
-            }
-        });
+        let port = serve_directory(files)?;
         Ok(Self { port, package })
     }
+}
+
+/// Serves the files of a directory on 127.0.0.1 until the test ends; returns the port.
+pub fn serve_directory(files: PathBuf) -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let port = listener.local_addr()?.port();
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            // A client that goes away is its own affair.
+            let _served = serve(&files, connection);
+        }
+    });
+    Ok(port)
 }
 
 fn build(dir: &Path, files: &Path) -> Result<PathBuf> {
@@ -91,9 +97,14 @@ fn serve(files: &Path, connection: TcpStream) -> Result<()> {
             reader.read_line(&mut header)?;
         }
         let path = first.split(' ').nth(1).unwrap_or_default();
-        let name = path.rsplit('/').next().unwrap_or_default();
-        match fs::read(files.join(name)) {
-            Ok(body) if !name.is_empty() => {
+        // What apt encodes in the names of packages.
+        let name = path
+            .trim_start_matches('/')
+            .replace("%2b", "+")
+            .replace("%3a", ":")
+            .replace("%7e", "~");
+        match fs::read(files.join(&name)) {
+            Ok(body) if !name.contains("..") => {
                 write!(
                     writer,
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
