@@ -7,74 +7,11 @@ use std::time::Duration;
 use casemate_rootfs::{BaseName, Digest, Platform, PlatformError};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-const HELP: &str = "\
-Images are named as in skopeo:
-  oci:DIR[:TAG]                        directory in the OCI image layout
-  oci-archive:FILE[:TAG]               such a directory as a tar archive
-  docker-archive:FILE[:NAME[:TAG]]     what `docker save` writes
-  docker://HOST/REPO[:TAG|@DIGEST]     registry; the host is never left out
-
-The store is such a layout itself, for reading: `skopeo inspect oci:DIR/store:base-NAME`.
-
-Output:
-  Results go to standard output, progress and errors to standard error. With --json a result is
-  one JSON document, each line of progress is {\"progress\": PHASE, \"bytes\": N, \"of\": N}, and
-  an error is {\"error\": TEXT, \"exit\": N}.
-
-Exit codes:
-  0   done
-  64  the command line, or what it names, cannot be used; a refused image or archive
-  65  the store is damaged
-  66  no such base, file or image
-  69  something is missing or does not answer: a program, a registry, a newer version
-  70  a fault of this program
-  74  reading or writing failed
-  77  not permitted, or a registry that asks for other credentials";
-
-const IMPORT_HELP: &str = "\
-Images: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME[:TAG]],
-docker://HOST/REPO[:TAG|@DIGEST].
-
-Every blob is checked against its digest. An OCI manifest is kept to the byte; Docker's becomes
-OCI's, with another digest. Nothing gets the name unless all of it was taken. Where a download
-breaks off it goes on; what was fetched whole is not fetched again by the next try.
-
-With --json: {name, manifest, chain, bytes, entries, notices, notices_dropped}
-
-Examples:
-  rootfs-tools import --name debian12 debian12.tar.zst
-  rootfs-tools import --name tools oci:/srv/images:tools
-  rootfs-tools import --name debian12 docker://registry.example/team/debian@sha256:4bc3…";
-
-const EXPORT_HELP: &str = "\
-Destinations: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE[:NAME[:TAG]],
-docker://HOST/REPO[:TAG|@DIGEST]. Without a tag it is the name of the base, in a registry `latest`.
-
-A layout that is there is added to. Nothing appears at the destination unless all of it was
-written. Without --compress the manifest is that of the store, to the byte. A docker archive has
-plain layers and no manifest.
-
-With --json: {name, destination, digest, media_type}, where digest is that of the manifest, or of
-the configuration in a docker archive
-
-Examples:
-  rootfs-tools export debian12 oci-archive:debian12.oci.tar
-  rootfs-tools export --compress gzip debian12 oci:/srv/images:debian12
-  rootfs-tools export debian12 docker-archive:debian12.tar:team/debian:12";
-
-const PUSH_HELP: &str = "\
-The registry gets the layers that it has not, then the manifest. Plain HTTP is spoken to this
-machine alone, unless --insecure; the certificates trusted are the system's, or those of the file
-in SSL_CERT_FILE.
-
-With --json: {name, destination, digest, media_type}
-
-Example:
-  rootfs-tools push debian12 docker://registry.example/team/debian:12";
+use crate::help;
 
 /// Imports, builds, checks and hands on the base images that sandboxes start from.
 #[derive(Debug, Parser)]
-#[command(name = "rootfs-tools", version, after_long_help = HELP)]
+#[command(name = "rootfs-tools", version, after_long_help = help::ALL)]
 pub(crate) struct Arguments {
     /// Directory of the store
     #[arg(
@@ -96,28 +33,30 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    #[command(flatten)]
-    Layers(crate::layers::LayerCommand),
     /// Import an image or a root file system as a base, and pin it
-    #[command(after_long_help = IMPORT_HELP)]
+    #[command(after_long_help = help::IMPORT)]
     Import(ImportOptions),
     /// Write a base as an image to a directory, an archive or a registry
-    #[command(after_long_help = EXPORT_HELP)]
+    #[command(after_long_help = help::EXPORT)]
     Export(ExportOptions),
     /// Send a base to a registry: `export` to docker://
-    #[command(after_long_help = PUSH_HELP)]
+    #[command(after_long_help = help::PUSH)]
     Push(ExportOptions),
     /// Build a Debian base with mmdebstrap and import it
+    #[command(after_long_help = help::BUILD)]
     Build(BuildOptions),
     /// List the bases
+    #[command(after_long_help = help::LIST)]
     List,
     /// Show one base
+    #[command(after_long_help = help::SHOW)]
     Show {
         /// Name of the base
         #[arg(value_parser = parse_name)]
         name: BaseName,
     },
     /// Protect a base from collection
+    #[command(after_long_help = help::PIN)]
     Pin {
         /// Name of the base
         #[arg(value_parser = parse_name)]
@@ -125,12 +64,16 @@ pub(crate) enum Command {
     },
     /// Remove the protection of a base; the base stays until `gc`, and longer as the current base,
     /// below a layer or in use
+    #[command(after_long_help = help::PIN)]
     Unpin {
         /// Name of the base
         #[arg(value_parser = parse_name)]
         name: BaseName,
     },
+    #[command(flatten)]
+    Layers(crate::layers::LayerCommand),
     /// Remove bases, snapshots and blobs that nothing needs
+    #[command(after_long_help = help::GC)]
     Gc(GcOptions),
     /// Check the store; exits with 65 where something is wrong
     Fsck {
@@ -156,7 +99,12 @@ pub(crate) struct RegistryOptions {
     pub(crate) creds: Option<OsString>,
 
     /// File of credentials, as `skopeo login` or `docker login` write it [default: theirs]
-    #[arg(long, value_name = "FILE", env = "REGISTRY_AUTH_FILE", conflicts_with = "creds")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "REGISTRY_AUTH_FILE",
+        conflicts_with = "creds"
+    )]
     pub(crate) authfile: Option<PathBuf>,
 
     /// Allow plain HTTP to a registry that is not on this machine
@@ -174,13 +122,13 @@ pub(crate) struct ImportOptions {
     #[arg(long, value_name = "OS/ARCH[/VARIANT]", value_parser = parse_platform)]
     pub(crate) platform: Option<Platform>,
 
-    #[command(flatten)]
-    pub(crate) registry: RegistryOptions,
-
     /// Where it is: a tar archive (plain, gzip, zstd or xz), a directory, `-` for an archive on
     /// standard input, or an image (see below)
     #[arg(value_name = "SOURCE")]
     pub(crate) from: OsString,
+
+    #[command(flatten)]
+    pub(crate) registry: RegistryOptions,
 }
 
 #[derive(Debug, Args)]
@@ -189,9 +137,6 @@ pub(crate) struct ExportOptions {
     #[arg(long, value_enum)]
     pub(crate) compress: Option<Compression>,
 
-    #[command(flatten)]
-    pub(crate) registry: RegistryOptions,
-
     /// Name of the base
     #[arg(value_parser = parse_name)]
     pub(crate) name: BaseName,
@@ -199,6 +144,9 @@ pub(crate) struct ExportOptions {
     /// Where it goes
     #[arg(value_name = "DESTINATION")]
     pub(crate) to: OsString,
+
+    #[command(flatten)]
+    pub(crate) registry: RegistryOptions,
 }
 
 /// Compression of exported layers.

@@ -4,6 +4,7 @@ mod command;
 mod debian;
 mod export;
 mod failure;
+mod help;
 mod import;
 mod layers;
 mod listing;
