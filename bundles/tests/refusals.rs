@@ -11,7 +11,7 @@ mod fixtures;
 use std::collections::BTreeMap;
 
 use casemate_bundles::{
-    CompileError, Component, Digest, Environment, FileName, Gap, HostPath, HostSupport,
+    Bundle, CompileError, Component, Digest, Environment, FileName, Gap, HostPath, HostSupport,
     LimitSupport, PlanCode, Profile, ProjectionKind, SandboxPath, Slice, TileId, TreeOwner, Upper,
     UserId, WorkspaceView, compile, verify,
 };
@@ -310,6 +310,80 @@ fn sizes_without_a_limit_are_refused() {
     let mut case = fixture("process-none");
     case.placement.upper = Upper::Memory(0);
     assert_eq!(code(&case), PlanCode::LimitOutOfRange);
+}
+
+/// A terminal on a layer of its workspace.
+fn on_layer(below: &str) -> Case {
+    let mut case = fixture("terminal-restricted-none");
+    if let Profile::Terminal { view, .. } = &case.plan.profile {
+        case.placement.upper = Upper::Layer(view.root.join(below).unwrap());
+    }
+    case
+}
+
+#[test]
+fn a_layer_belongs_to_a_terminal_and_lies_where_no_view_reaches() {
+    for below in [
+        "apps/notes/gen/1",
+        ".xbin/terms/k/gen/1",
+        ".xbin/term",
+        "homes/ann",
+    ] {
+        assert_eq!(code(&on_layer(below)), PlanCode::InvalidMount, "{below}");
+    }
+    let layer = on_layer(".xbin/term/k/gen/1").placement.upper;
+    for other in ["process-none", "backend-none"] {
+        let mut case = fixture(other);
+        case.placement.upper = layer.clone();
+        assert_eq!(code(&case), PlanCode::InvalidMount, "{other}");
+    }
+}
+
+/// The bundle with another stage and the digest of that.
+fn with_stage(bundle: &Bundle, stage: &str) -> Bundle {
+    let mut changed = bundle.clone();
+    changed.stage = stage.as_bytes().to_vec();
+    let mut all = Vec::new();
+    for document in [&changed.config, &changed.guard, &changed.stage] {
+        all.extend((document.len() as u64).to_be_bytes());
+        all.extend(document);
+    }
+    changed.digest = Digest::of(&all);
+    changed
+}
+
+#[test]
+fn a_layer_is_mounted_as_it_is_and_used_once_at_a_time() {
+    let case = on_layer(".xbin/term/k/gen/1");
+    let bundle = case.compile().unwrap();
+    verify(&bundle, &case.plan, &case.placement, &fixtures::host()).unwrap();
+    let stage = String::from_utf8(bundle.stage.clone()).unwrap();
+    assert!(stage.contains("index=on") && !stage.contains("volatile"));
+    assert_eq!(
+        stage.matches(".xbin/term/k/gen/1/upper").count(),
+        1,
+        "mounted only"
+    );
+    // The verifier reads both for itself.
+    for (what, with) in [
+        ("index=on", "index=off"),
+        ("gen/1/upper", "gen/2/upper"),
+        ("gen/1/work", "gen/2/work"),
+    ] {
+        let changed = with_stage(&bundle, &stage.replace(what, with));
+        let verdict = verify(&changed, &case.plan, &case.placement, &fixtures::host());
+        assert_eq!(
+            verdict.unwrap_err().rule.to_string(),
+            "stage-overlay",
+            "{with}"
+        );
+    }
+    let mut elsewhere = case.placement.clone();
+    elsewhere.upper = Upper::Layer(HostPath::parse("/var/lib/casemate/k").unwrap());
+    let text = stage.replace("/srv/team/.xbin/term/k/gen/1", "/var/lib/casemate/k");
+    let moved = with_stage(&bundle, &text);
+    let verdict = verify(&moved, &case.plan, &elsewhere, &fixtures::host());
+    assert_eq!(verdict.unwrap_err().rule.to_string(), "stage-overlay");
 }
 
 #[test]
