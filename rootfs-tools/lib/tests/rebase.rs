@@ -185,8 +185,8 @@ fn whiteout(path: &Path) {
     assert!(status.unwrap().success());
 }
 
-fn text(path: PathBuf) -> String {
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+fn text(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap()
 }
 
 #[test]
