@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Dev, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fstat,
-    mkdirat, mknodat, openat2, unlinkat,
+    AtFlags, CWD, Dev, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid, chownat,
+    fstat, mkdirat, mknodat, openat2, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -210,28 +210,66 @@ impl Dir {
         &self.path
     }
 
+    /// Removes everything in this directory. Directories inside directories are moved up first, so
+    /// that however deep they are, two descriptors are enough.
     fn clear(&self) -> Result<()> {
-        for name in self.names()? {
-            match self.remove_file(&name) {
-                Ok(()) => {}
-                Err(error) if matches!(error.errno(), Errno::ISDIR | Errno::PERM) => {
-                    let no_xdev = openat2(
-                        &self.fd,
-                        &name,
-                        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-                        Mode::empty(),
-                        BENEATH | ResolveFlags::NO_XDEV,
-                    );
-                    let fd = no_xdev.map_err(Error::of("openat2", || self.show(&name)))?;
-                    let path = self.path.join(&name);
-                    Self { fd, path }.clear()?;
+        let mut moved = 0_u64;
+        loop {
+            let names = self.names()?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            for name in names {
+                if let Some(inside) = self.remove_or_open(&name)? {
+                    inside.flatten_into(self, &mut moved)?;
                     self.remove_dir(&name)?;
                 }
-                Err(error) if error.errno() == Errno::NOENT => {}
-                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Removes what is no directory, and moves directories to another one.
+    fn flatten_into(&self, to: &Self, moved: &mut u64) -> Result<()> {
+        for name in self.names()? {
+            if self.remove_or_open(&name)?.is_some() {
+                self.move_up(&name, to, moved)?;
             }
         }
         Ok(())
+    }
+
+    /// Removes what is no directory, and opens what is one; never on another file system.
+    fn remove_or_open(&self, name: &Path) -> Result<Option<Self>> {
+        match self.remove_file(name) {
+            Ok(()) => Ok(None),
+            Err(error) if error.errno() == Errno::NOENT => Ok(None),
+            Err(error) if matches!(error.errno(), Errno::ISDIR | Errno::PERM) => {
+                let no_xdev = openat2(
+                    &self.fd,
+                    name,
+                    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+                    Mode::empty(),
+                    BENEATH | ResolveFlags::NO_XDEV,
+                );
+                let fd = no_xdev.map_err(Error::of("openat2", || self.show(name)))?;
+                let path = self.path.join(name);
+                Ok(Some(Self { fd, path }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves a directory to a free name in another one.
+    fn move_up(&self, name: &Path, to: &Self, moved: &mut u64) -> Result<()> {
+        loop {
+            *moved += 1;
+            let fresh = format!(".removed-{moved}");
+            let done = renameat_with(&self.fd, name, &to.fd, &fresh, RenameFlags::NOREPLACE);
+            match done {
+                Err(Errno::EXIST) => {}
+                done => return done.map_err(Error::of("renameat2", || self.show(name))),
+            }
+        }
     }
 
     fn make_node(
@@ -303,6 +341,8 @@ impl AsFd for Dir {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
 
     fn temp() -> (tempfile::TempDir, Dir) {
@@ -347,5 +387,20 @@ mod tests {
         dir.remove_tree(Path::new("a")).unwrap();
         assert!(dir.names().unwrap().is_empty());
         assert!(victim.path().join("keep").is_file());
+    }
+
+    #[test]
+    fn remove_tree_has_no_depth() {
+        let (temp, dir) = temp();
+        let mut deep = Dir::open_trusted(temp.path()).unwrap();
+        for _ in 0..1200 {
+            deep.make_dir(Path::new("d"), 0o700, Owner { uid: 0, gid: 0 })
+                .unwrap();
+            std::fs::write(format!("/proc/self/fd/{}/file", deep.fd.as_raw_fd()), b"").unwrap();
+            deep = deep.open_dir(Path::new("d")).unwrap();
+        }
+        drop(deep);
+        dir.remove_tree(Path::new("d")).unwrap();
+        assert_eq!(dir.names().unwrap(), [Path::new("file")]);
     }
 }
