@@ -87,16 +87,32 @@ impl<'a> Bundle<'a> {
 
     /// Runs it under runc.
     pub fn runc(&self) -> Result<Output> {
-        let mut command = Command::new("runc");
+        run(&mut self.runc_command(Command::new("runc"), &[]), PATIENCE)
+    }
+
+    /// Runs it under runc, which is told to hand on descriptor 3: `file`, open for reading.
+    pub fn runc_with_descriptor(&self, file: &Path) -> Result<Output> {
+        let mut shell = Command::new("sh");
+        let script = "exec 3<\"$0\"; exec runc \"$@\"";
+        shell.args(["-c", script]).arg(file);
+        run(
+            &mut self.runc_command(shell, &["--preserve-fds", "1"]),
+            PATIENCE,
+        )
+    }
+
+    fn runc_command(&self, mut command: Command, flags: &[&str]) -> Command {
         command
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .arg("--root")
             .arg(self.world.path("runc"))
-            .args(["run", "--bundle"])
+            .arg("run")
+            .args(flags)
+            .arg("--bundle")
             .arg(self.runnable())
             .arg(&self.name);
-        run(&mut command, PATIENCE)
+        command
     }
 
     /// Runs it under our OCI command line.

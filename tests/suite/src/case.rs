@@ -1,9 +1,12 @@
 //! Test cases and the ids that they cover.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::world::World;
 
 /// One behaviour with the ids of the requirements or adversarial cases whose sentence it asserts.
 #[derive(Debug)]
@@ -38,6 +41,23 @@ impl Case {
         Trial::test(name, move || {
             body().map_err(|error| Failed::from(format!("{error:#}")))
         })
+    }
+}
+
+/// Cases that share a world; `with` makes a trial of each.
+#[derive(Debug)]
+pub struct Shared(Arc<World>);
+
+impl Shared {
+    /// Makes the world.
+    pub fn create() -> Result<Self> {
+        Ok(Self(Arc::new(World::create()?)))
+    }
+
+    /// A trial of a case in the world.
+    pub fn with(&self, case: Case, body: fn(&World) -> Result<()>) -> Trial {
+        let world = Arc::clone(&self.0);
+        case.run(move || body(&world))
     }
 }
 

@@ -19,4 +19,4 @@ pub mod upgrade;
 pub mod workspace;
 pub mod world;
 
-pub use case::{Case, main};
+pub use case::{Case, Shared, main};

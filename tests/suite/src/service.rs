@@ -1,11 +1,12 @@
 //! A service of a world, and a client that speaks just enough HTTP.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -22,17 +23,17 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A running service with a workspace of its own.
 #[derive(Debug)]
-pub struct Service<'a> {
-    world: &'a World,
+pub struct Service {
+    world: Arc<World>,
     child: Child,
     port: u16,
     config: PathBuf,
     workspace: PathBuf,
 }
 
-impl<'a> Service<'a> {
+impl Service {
     /// Starts it and waits until a probe sandbox has run.
-    pub fn start(world: &'a World) -> Result<Self> {
+    pub fn start(world: &Arc<World>) -> Result<Self> {
         let workspace = world.path("service");
         for (name, mode) in [
             ("", 0o700),
@@ -59,7 +60,7 @@ impl<'a> Service<'a> {
         fs::write(&config, text)?;
         let child = Self::spawn(world, &config)?;
         let service = Self {
-            world,
+            world: Arc::clone(world),
             child,
             port,
             config,
@@ -109,7 +110,7 @@ impl<'a> Service<'a> {
     pub fn restart(&mut self) -> Result<()> {
         self.child.kill()?;
         wait(&mut self.child, PATIENCE)?;
-        self.child = Self::spawn(self.world, &self.config)?;
+        self.child = Self::spawn(&self.world, &self.config)?;
         self.ready()
     }
 
@@ -122,31 +123,46 @@ impl<'a> Service<'a> {
 
     /// One request as the owner.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
+        let text = body.map(Value::to_string).unwrap_or_default();
+        answer(self.send(method, path, "", &text)?)
+    }
+
+    /// Sends a request as the owner, with further header lines; the answer is still to be read.
+    pub fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Result<TcpStream> {
         let token = fs::read_to_string(self.workspace.join(".xbin/token")).unwrap_or_default();
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let text = body.map(Value::to_string).unwrap_or_default();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+             Content-Type: application/json\r\nContent-Length: {}\r\n{headers}\
+             Connection: close\r\n\r\n",
             self.port,
             token.trim(),
-            text.len()
+            body.len()
         )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, rest) = answer.split_once("\r\n\r\n").context("no header")?;
-        let status = head.split(' ').nth(1).context("no status")?.parse()?;
-        Ok((
-            status,
-            serde_json::from_str(rest).unwrap_or_else(|_| rest.into()),
-        ))
+        // A body that is refused by its length is answered before it is sent.
+        let _refused = stream.write_all(body.as_bytes());
+        Ok(stream)
     }
 }
 
-impl Drop for Service<'_> {
+/// Reads an answer to its end: status and body, a string where it is no JSON.
+pub fn answer(mut stream: TcpStream) -> Result<(u16, Value)> {
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        // The rest of a refused body that nobody reads resets the connection after the answer.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset && !answer.is_empty() => {}
+        read => drop(read?),
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, rest) = answer.split_once("\r\n\r\n").context("no header")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    let body = serde_json::from_str(rest).unwrap_or_else(|_no_json| rest.into());
+    Ok((status, body))
+}
+
+impl Drop for Service {
     fn drop(&mut self) {
         let pid = i32::try_from(self.child.id())
             .ok()

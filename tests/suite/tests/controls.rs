@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use casemate_tests::bundle::Bundle;
@@ -17,9 +17,9 @@ use casemate_tests::expected::disagreements;
 use casemate_tests::probe::Document;
 use casemate_tests::programs::repository;
 use casemate_tests::terminal::Tile;
-use casemate_tests::workspace::OTHER;
+use casemate_tests::workspace::{MARK, OTHER};
 use casemate_tests::world::{PROBE, World};
-use casemate_tests::{Case, main as suite};
+use casemate_tests::{Case, Shared, main as suite};
 use serde_json::{Value, json};
 
 /// `BPF_RET | BPF_K` with `SECCOMP_RET_ALLOW`.
@@ -27,33 +27,41 @@ const ALLOW_ALL: &str = "000600007fff0000";
 
 fn main() -> ExitCode {
     suite(|| {
-        let world = Arc::new(World::create()?);
-        let with = |case: Case, body: fn(&World) -> Result<()>| {
-            let world = Arc::clone(&world);
-            case.run(move || body(&world))
-        };
+        let world = Shared::create()?;
         Ok(vec![
-            with(
+            world.with(
                 Case::new("without the init nothing is locked").covers("E-02"),
                 no_lock,
             ),
-            with(
+            world.with(
                 Case::new("a writable tree in the view is written").covers("E-02"),
                 writable_in_view,
             ),
-            with(
+            world.with(
                 Case::new("without the init PID 1 is open").covers("E-32"),
                 open_first_process,
             ),
-            with(
+            world.with(
+                Case::new("the host's terminals are seen").covers("E-31"),
+                foreign_terminals,
+            ),
+            world.with(
+                Case::new("a variable of the bundle is seen").covers("E-42"),
+                leaked_variable,
+            ),
+            world.with(
+                Case::new("without the init a descriptor is inherited").covers("E-15"),
+                leaked_descriptor,
+            ),
+            world.with(
                 Case::new("a secret in the view is read").covers("E-01"),
                 secret_in_view,
             ),
-            with(
+            world.with(
                 Case::new("a kept bounding set is seen").covers("E-08"),
                 kept_bounding_set,
             ),
-            with(
+            world.with(
                 Case::new("without seccomp the table disagrees")
                     .covers("E-06")
                     .covers("E-07"),
@@ -89,6 +97,11 @@ fn listed(name: &str) -> Result<BTreeSet<String>> {
         .filter(|line| !line.starts_with('#'))
         .map(ToOwned::to_owned)
         .collect())
+}
+
+fn none(found: &BTreeSet<String>) -> Result<()> {
+    ensure!(found.is_empty(), "flipped besides: {found:?}");
+    Ok(())
 }
 
 fn flips(document: &Document, name: &str) -> Result<()> {
@@ -171,33 +184,84 @@ fn writable_in_view(world: &World) -> Result<()> {
     flips(&document, "writable-in-view")
 }
 
+/// Rows about PID 1 that reach it.
+fn reaching(document: &Document) -> Result<BTreeSet<String>> {
+    document.names(|row| row.read == "reached").map(|names| {
+        let about = |name: &String| name.starts_with("pid1/") || name.starts_with("proc/");
+        names.into_iter().filter(about).collect()
+    })
+}
+
+/// Without the init the payload is PID 1 itself, in one user namespace with all that attack it.
 fn open_first_process(world: &World) -> Result<()> {
+    let document = probe_under_runc(world, Tile::Admin, "config.json", drop_init)?;
+    same(&reaching(&document)?, "open-first-process")
+}
+
+fn no_filter(guard: &mut Value) {
+    guard["seccomp"]["program"] = json!([ALLOW_ALL]);
+}
+
+fn mount_of<'a>(config: &'a mut Value, target: &str) -> Option<&'a mut Value> {
+    config["mounts"]
+        .as_array_mut()?
+        .iter_mut()
+        .find(|mount| mount["destination"] == target)
+}
+
+fn foreign_terminals(world: &World) -> Result<()> {
+    // Another session's.
+    let _other = fs::File::open("/dev/ptmx")?;
     let document = probe_under_runc(world, Tile::Admin, "config.json", |config| {
-        let script = json!(["/bin/sh", "-c", "\"$0\" \"$@\"; exit $?"]);
-        let mut args = script.as_array().cloned().unwrap_or_default();
-        args.extend(
-            config["process"]["args"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .skip(1)
-                .cloned(),
-        );
-        config["process"]["args"] = json!(args);
+        if let Some(mount) = mount_of(config, "/dev/pts") {
+            *mount = json!({
+                "destination": "/dev/pts",
+                "source": "/dev/pts",
+                "type": "bind",
+                "options": ["bind", "rw", "private", "nosuid", "noexec"]
+            });
+        }
     })?;
-    let open = document.names(|row| row.read == "reached")?;
-    for name in [
-        "pid1/ptrace-seize",
-        "pid1/process_vm_readv",
-        "pid1/pidfd_getfd",
-        "pid1/kcmp",
-    ] {
-        ensure!(
-            open.contains(name),
-            "{name} did not flip: {:?}",
-            document.steps(name)?
-        );
-    }
+    let listed = document.steps("tty/others")?;
+    ensure!(!listed.is_empty(), "no foreign terminal is listed");
+    let clean = probe_under_runc(world, Tile::Admin, "config.json", |_same| {})?;
+    ensure!(
+        clean.steps("tty/others")?.is_empty(),
+        "{:?}",
+        clean.steps("tty/others")?
+    );
+    Ok(())
+}
+
+fn leaked_variable(world: &World) -> Result<()> {
+    let secret = format!("XBIN_TOKEN={MARK} environment");
+    let document = probe_under_runc(world, Tile::Admin, "config.json", |config| {
+        if let Some(variables) = config["process"]["env"].as_array_mut() {
+            variables.push(json!(secret));
+        }
+    })?;
+    let names = document.facts["environment"].to_string();
+    ensure!(names.contains("XBIN_TOKEN"), "{names}");
+    none(&document.names(casemate_tests::probe::Row::broke_out)?)
+}
+
+/// A descriptor that the runtime was told to hand on: the init refuses it, and nothing else does.
+fn leaked_descriptor(world: &World) -> Result<()> {
+    let run = |change: fn(&mut Value)| {
+        Bundle::compile(world, Tile::Admin, &[PROBE, "facts"])?
+            .mount()?
+            .change("config.json", change)?
+            .runc_with_descriptor(Path::new("/etc/passwd"))
+    };
+    let refused = run(|_same| {})?;
+    ensure!(
+        refused.code() == 125 && refused.errors().contains("descriptor 3"),
+        "{refused:?}"
+    );
+    let document = Document::parse(&run(drop_init)?.success()?.stdout)?;
+    let fds = document.facts["fds"].as_object().context("no fds")?;
+    let names: Vec<&str> = fds.keys().map(String::as_str).collect();
+    ensure!(names == ["0", "1", "2", "3"], "{fds:?}");
     Ok(())
 }
 
@@ -228,7 +292,7 @@ fn kept_bounding_set(world: &World) -> Result<()> {
 
 fn no_seccomp(world: &World) -> Result<()> {
     let document = probe_under_runc(world, Tile::Restricted, "guard.json", |guard| {
-        guard["seccomp"]["program"] = json!([ALLOW_ALL]);
+        no_filter(guard);
     })?;
     let wrong = disagreements(Tile::Restricted.tier(), &document)?;
     for expected in [

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -12,57 +11,53 @@ use casemate_tests::mirror::Mirror;
 use casemate_tests::terminal::Tile;
 use casemate_tests::workspace::{HIDDEN, OTHER, OWN, SERVICE};
 use casemate_tests::world::World;
-use casemate_tests::{Case, main as suite};
+use casemate_tests::{Case, Shared, main as suite};
 
 fn main() -> ExitCode {
     suite(|| {
-        let world = Arc::new(World::create()?);
-        let with = |case: Case, body: fn(&World) -> Result<()>| {
-            let world = Arc::clone(&world);
-            case.run(move || body(&world))
-        };
+        let world = Shared::create()?;
         Ok(vec![
-            with(
+            world.with(
                 Case::new("an administrator makes namespaces")
                     .covers("E-40")
                     .covers("GUARD-07"),
                 namespaces,
             ),
-            with(
+            world.with(
                 Case::new("an administrator mounts and unmounts").covers("E-40"),
                 mounts,
             ),
-            with(
+            world.with(
                 Case::new("an administrator gets a proc of a new pid namespace").covers("E-40"),
                 nested_proc,
             ),
-            with(
+            world.with(
                 Case::new("bubblewrap works for an administrator").covers("E-40"),
                 nested_bubblewrap,
             ),
-            with(Case::new("strace works in both terminals"), tracing),
-            with(
+            world.with(Case::new("strace works in both terminals"), tracing),
+            world.with(
                 Case::new("a restricted terminal makes no namespaces")
                     .covers("RESTR-08")
                     .covers("E-39"),
                 no_namespaces,
             ),
-            with(
+            world.with(
                 Case::new("threads start where clone3 is refused").covers("RESTR-10"),
                 threads,
             ),
-            with(Case::new("the view holds what was granted"), view),
-            with(
+            world.with(Case::new("the view holds what was granted"), view),
+            world.with(
                 Case::new("the own tile is written at its real path"),
                 own_tile,
             ),
-            with(Case::new("a backend does not write its tile"), backend_tile),
-            with(Case::new("apt installs from a mirror"), apt),
-            with(
+            world.with(Case::new("a backend does not write its tile"), backend_tile),
+            world.with(Case::new("apt installs from a mirror"), apt),
+            world.with(
                 Case::new("apt installs in a restricted terminal").covers("RESTR-11"),
                 apt_restricted,
             ),
-            with(Case::new("a run needs no workspace"), plain_run),
+            world.with(Case::new("a run needs no workspace"), plain_run),
         ])
     })
 }

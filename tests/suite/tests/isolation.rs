@@ -8,7 +8,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +19,7 @@ use casemate_tests::probe::Document;
 use casemate_tests::terminal::Tile;
 use casemate_tests::workspace::{MARK, OWN};
 use casemate_tests::world::{PROBE, World};
-use casemate_tests::{Case, leaks, main as suite};
+use casemate_tests::{Case, Shared, leaks, main as suite};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -29,63 +28,59 @@ const TARGETS: [&str; 6] = ["dev", "proc", "sys", "tmp", "run", "output"];
 
 fn main() -> ExitCode {
     suite(|| {
-        let world = Arc::new(World::create()?);
-        let with = |case: Case, body: fn(&World) -> Result<()>| {
-            let world = Arc::clone(&world);
-            case.run(move || body(&world))
-        };
+        let world = Shared::create()?;
         Ok(vec![
-            with(
+            world.with(
                 Case::new("linked targets harm no victim")
                     .covers("E-10")
                     .covers("E-11"),
                 linked_targets,
             ),
-            with(
+            world.with(
                 Case::new("control: runc writes through a linked /dev").covers("E-11"),
                 control_runc,
             ),
-            with(
+            world.with(
                 Case::new("control: bubblewrap writes through a linked parent").covers("E-10"),
                 control_bubblewrap,
             ),
-            with(
+            world.with(
                 Case::new("a tile's links are not followed at set-up").covers("E-10"),
                 linked_tile,
             ),
-            with(
+            world.with(
                 Case::new("engine programs keep their content").covers("E-14"),
                 own_executable,
             ),
-            with(
+            world.with(
                 Case::new("working directories through descriptors are refused").covers("E-15"),
                 descriptor_cwd,
             ),
-            with(
+            world.with(
                 Case::new("only the standard streams are inherited").covers("E-15"),
                 inherited_descriptors,
             ),
-            with(
+            world.with(
                 Case::new("the whole tree ends with the run").covers("E-36"),
                 whole_tree,
             ),
-            with(
+            world.with(
                 Case::new("set-user-id and device files are inert in a tile").covers("E-41"),
                 inert_files,
             ),
-            with(
+            world.with(
                 Case::new("the caller's environment stays outside").covers("E-42"),
                 environment,
             ),
-            with(
+            world.with(
                 Case::new("reserved variables are refused").covers("E-42"),
                 reserved_variables,
             ),
-            with(
+            world.with(
                 Case::new("colliding targets are refused").covers("E-46"),
                 collisions,
             ),
-            with(
+            world.with(
                 Case::new("a changed bundle is refused").covers("E-47"),
                 tampering,
             ),

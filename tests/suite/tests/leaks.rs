@@ -125,7 +125,7 @@ fn command_line(world: &World) -> Result<()> {
 }
 
 /// Descriptors of the service and of its spawner.
-fn descriptors(service: &Service<'_>) -> Result<Vec<usize>> {
+fn descriptors(service: &Service) -> Result<Vec<usize>> {
     let mut counts = vec![leaks::descriptors(service.pid())?];
     for child in leaks::children(service.pid()) {
         counts.push(leaks::descriptors(child)?);
@@ -133,9 +133,9 @@ fn descriptors(service: &Service<'_>) -> Result<Vec<usize>> {
     Ok(counts)
 }
 
-fn through_service(world: &World) -> Result<()> {
+fn through_service(world: &Arc<World>) -> Result<()> {
     let mut service = Service::start(world)?;
-    let exec = |service: &Service<'_>| {
+    let exec = |service: &Service| {
         let result = service.exec(&["true"])?;
         ensure!(
             result["outcome"] == "exited" && result["exit_code"] == 0,
@@ -144,7 +144,7 @@ fn through_service(world: &World) -> Result<()> {
         Ok(())
     };
     // More at a time than later, so that what the spawner keeps for each slice is there.
-    let warm = |service: &Service<'_>| many("warm-up", 4 * CALLERS, 2 * CALLERS, &|| exec(service));
+    let warm = |service: &Service| many("warm-up", 4 * CALLERS, 2 * CALLERS, &|| exec(service));
     warm(&service)?;
     let before = settled(world)?;
     for restart in 0..=RESTARTS {
