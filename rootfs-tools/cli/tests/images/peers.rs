@@ -13,8 +13,11 @@ fn inspect(world: &World, place: &str) -> Value {
 
 #[test]
 fn skopeo_and_podman_read_the_store_in_place() {
-    let world = World::with_base();
-    let base = world.ours("root", &["show", "d"]);
+    let world = World::new();
+    let program = "int puts(const char *); int main(void) { puts(\"ran\"); return 0; }\n";
+    fs::write(world.path("hello.c"), program).unwrap();
+    world.tool("cc", &["-static", "-o", "tree/usr/bin/hello", "hello.c"]);
+    let base = world.ours("root", &["import", "--name", "d", "tree"]);
     let place = format!("oci:{}:base-d", world.text("root/store"));
     assert_eq!(inspect(&world, &place)["Digest"], base["manifest"]);
     let index = fs::read(world.path("root/store/index.json")).unwrap();
@@ -38,6 +41,20 @@ fn skopeo_and_podman_read_the_store_in_place() {
     let release = fs::read_to_string(format!("{}/etc/release", mounted.trim())).unwrap();
     assert_eq!(release, "one\n");
     podman(&["image", "unmount", &id]);
+    // Not everywhere may limits be raised, which podman does by itself.
+    let limits = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"];
+    let run = [
+        &[
+            "--runtime=runc",
+            "--cgroup-manager=cgroupfs",
+            "run",
+            "--rm",
+            "--network=none",
+        ][..],
+        &limits,
+        &[&place, "/bin/hello"],
+    ];
+    assert_eq!(podman(&run.concat()), "ran\n");
     assert_eq!(
         fs::read(world.path("root/store/index.json")).unwrap(),
         index
