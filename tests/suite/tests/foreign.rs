@@ -276,7 +276,9 @@ fn open_by_handle(world: &World) -> Result<()> {
     let mut args = vec![PROBE.to_owned(), "techniques".to_owned()];
     args.extend(world.workspace.probe_args()?);
     args.extend(["--sweep".to_owned(), "10".to_owned()]);
-    let config = runc_spec(&dir, &hostile.root, &args)?;
+    let mut config = runc_spec(&dir, &hostile.root, &args)?;
+    // The probe makes files of its own.
+    config["root"]["readonly"] = json!(false);
     let rows = |capable: bool| -> Result<Vec<String>> {
         let mut config = config.clone();
         if capable {
@@ -310,10 +312,7 @@ fn open_knobs(world: &World) -> Result<()> {
     )?;
     for (covered, expected) in [
         (true, ""),
-        (
-            false,
-            "kernel/core_pattern\nfs/suid_dumpable\n",
-        ),
+        (false, "kernel/core_pattern\nfs/suid_dumpable\n"),
     ] {
         let mut config = config.clone();
         if !covered {
