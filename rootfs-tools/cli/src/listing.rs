@@ -97,11 +97,18 @@ pub(crate) fn list(root: &Path, output: Output) -> anyhow::Result<()> {
         print_line(&format!(
             "{:width$}  {version:19}  {:>11}  {pinned:6}  {}",
             base.name.as_str(),
-            BinaryBytes(base.bytes).to_string(),
+            size(base.bytes),
             base.created
         ))?;
     }
     Ok(())
+}
+
+fn size(bytes: Option<u64>) -> String {
+    bytes.map_or_else(
+        || "missing".to_owned(),
+        |bytes| BinaryBytes(bytes).to_string(),
+    )
 }
 
 /// `rootfs-tools show`.
@@ -119,11 +126,15 @@ pub(crate) fn show(root: &Path, name: &BaseName, output: Output) -> anyhow::Resu
     print_line(&format!("name      {}", base.name))?;
     print_line(&format!("version   {}", base.manifest))?;
     print_line(&format!("snapshot  {}", base.chain))?;
-    print_line(&format!(
-        "size      {}, {} entries",
-        BinaryBytes(base.bytes),
-        base.entries
-    ))?;
+    match base.entries {
+        Some(entries) => {
+            print_line(&format!(
+                "size      {}, {entries} entries",
+                size(base.bytes)
+            ))?;
+        }
+        None => print_line("size      unknown: the snapshot is missing; see fsck")?,
+    }
     print_line(&format!(
         "pinned    {}",
         if base.pinned { "yes" } else { "no" }

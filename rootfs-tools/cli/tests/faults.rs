@@ -5,7 +5,6 @@
 //! sample.
 
 #![expect(
-    clippy::panic,
     clippy::print_stderr,
     clippy::unwrap_used,
     reason = "a test fails by panicking and says how much it tried"

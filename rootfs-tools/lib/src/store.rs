@@ -101,10 +101,10 @@ pub struct BaseSummary {
     pub manifest: Digest,
     /// Digest of the snapshot.
     pub chain: Digest,
-    /// Size of the uncompressed archive in bytes.
-    pub bytes: u64,
-    /// Number of entries of the archive.
-    pub entries: u64,
+    /// Size of the uncompressed layers in bytes; `None` where the snapshot is missing.
+    pub bytes: Option<u64>,
+    /// Number of entries of the layers; `None` where the snapshot is missing.
+    pub entries: Option<u64>,
     /// Whether a pin protects it.
     pub pinned: bool,
     /// When it got its name, RFC 3339 in UTC.
@@ -241,13 +241,17 @@ impl Store {
             let Some(base) = entry.name().and_then(|name| self.resolved(&name, entry)) else {
                 continue;
             };
-            let meta = self.snapshot_meta(&base.chain)?;
+            let meta = match self.snapshot_meta(&base.chain) {
+                Ok(meta) => Some(meta),
+                Err(StoreError::UnknownSnapshot(_)) => None,
+                Err(error) => return Err(error),
+            };
             bases.push(BaseSummary {
                 pinned: self.pin_of(&base.name)?.is_some(),
                 name: base.name,
                 manifest: base.manifest,
-                bytes: meta.bytes,
-                entries: meta.entries,
+                bytes: meta.as_ref().map(|meta| meta.bytes),
+                entries: meta.as_ref().map(|meta| meta.entries),
                 chain: base.chain,
                 created: entry.created().unwrap_or("unknown").to_owned(),
             });

@@ -77,7 +77,7 @@ impl TreePath {
         let mut joined = Vec::with_capacity(path.len());
         for component in path.split(|byte| *byte == b'/') {
             match component {
-                b"" | b"." => continue,
+                b"" | b"." => {}
                 b".." => return Err(PlaceError::DotDot),
                 long if long.len() > crate::archive::MAX_NAME_BYTES => {
                     return Err(PlaceError::LongName);

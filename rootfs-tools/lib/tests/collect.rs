@@ -1,11 +1,6 @@
 //! What a collection removes, and what keeps things from it.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -140,7 +135,7 @@ fn what_is_young_stays() {
     let world = World::new();
     world.unpinned("young");
     let belt = Collection {
-        min_age: Duration::from_secs(3600),
+        min_age: Duration::from_hours(1),
         ..everything()
     };
     let collected = world.store.collect(&belt).unwrap();

@@ -294,3 +294,20 @@ fn the_steps_come_in_their_order() {
         ]
     );
 }
+
+#[test]
+fn a_missing_snapshot_hides_no_other_base() {
+    let temp = tempfile::tempdir().unwrap();
+    let store = Store::create(temp.path().join("root")).unwrap();
+    for base in ["here", "missing"] {
+        tree(&temp.path().join(base), base);
+        import(&store, base, &temp.path().join(base));
+    }
+    let missing = store.resolve("missing").unwrap();
+    fs::remove_dir_all(missing.fs.parent().unwrap()).unwrap();
+    let listed = store.list().unwrap();
+    assert!(listed[0].bytes.is_some() && listed[1].bytes.is_none());
+    // An import of the same tree makes it anew.
+    import(&store, "missing", &temp.path().join("missing"));
+    assert!(store.list().unwrap()[1].bytes.is_some());
+}

@@ -87,7 +87,7 @@ impl Numbers {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
+        usize::try_from(self.next() % limit.max(1) as u64).unwrap()
     }
 }
 

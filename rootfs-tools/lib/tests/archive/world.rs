@@ -5,9 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use casemate_rootfs::{
-    BaseName, Blob, BlobError, Digest, Image, ImportError, Imported, Source, Store,
-};
+use casemate_rootfs::{BaseName, Blob, BlobError, Digest, Image, Imported, Source, Store};
 
 use crate::image::{self, Entry};
 
@@ -119,12 +117,12 @@ impl World {
             .collect();
         let diff_ids: Vec<_> = layers.iter().map(|layer| Digest::of(layer)).collect();
         match self.commit(&layers, &diff_ids) {
-            Ok(imported) => {
+            Outcome::Landed(imported) => {
                 let notices = imported.notices.kept().iter().map(ToString::to_string);
                 let notices = notices.collect();
                 (imported.base.fs, notices)
             }
-            Err(error) => panic!("refused: {}", chain(&error)),
+            Outcome::Refused(text) => panic!("refused: {text}"),
         }
     }
 
@@ -187,15 +185,14 @@ impl World {
 
     fn commit_refused(&self, layers: &[Vec<u8>], diff_ids: &[Digest], says: &str) {
         let before = listing(self.store.root());
-        let Err(error) = self.commit(layers, diff_ids) else {
+        let Outcome::Refused(text) = self.commit(layers, diff_ids) else {
             panic!("the image was accepted");
         };
-        let text = chain(&error);
         assert!(text.contains(says), "{text:?} does not say {says:?}");
         assert_unchanged(&before, self.store.root());
     }
 
-    fn commit(&self, layers: &[Vec<u8>], diff_ids: &[Digest]) -> Result<Imported, ImportError> {
+    fn commit(&self, layers: &[Vec<u8>], diff_ids: &[Digest]) -> Outcome {
         let hold = self.store.hold().unwrap();
         let ingest = |content: &[u8]| {
             let blob = Blob {
@@ -244,7 +241,10 @@ impl World {
             let left = fs::read_dir(self.store.root().join(dir)).unwrap().count();
             assert_eq!(left, 0, "{dir} is not empty");
         }
-        outcome
+        match outcome {
+            Ok(imported) => Outcome::Landed(Box::new(imported)),
+            Err(error) => Outcome::Refused(chain(&error)),
+        }
     }
 }
 
