@@ -254,7 +254,10 @@ fn adopt(
         bases = store.adopt_bases(rootfs, name, &mut |_, _| {})?;
     }
     let layers = match workspace {
-        Some(workspace) => store.adopt_layers(workspace)?,
+        Some(workspace) => {
+            store.register_workspace(workspace)?;
+            store.adopt_layers(workspace)?
+        }
         None => Vec::new(),
     };
     if output.is_json() {

@@ -49,6 +49,13 @@ impl Spawner {
         let view = terminal(plan)?;
         let key = TileKey::of(view.own.id.as_str());
         let layers = Layers::create(view.root.as_ref()).map_err(failed)?;
+        // Before a stamp says so: a collection keeps what layers of known workspaces are built on.
+        self.store()?
+            .register_workspace(view.root.as_ref())
+            .map_err(|error| {
+                tracing::error!(%error, "the workspace cannot be entered into the store");
+                engine("store", 0)
+            })?;
         let first = placed.placement.ids.first();
         let (mut generation, lock) = match choice {
             LayerChoice::Current => {
