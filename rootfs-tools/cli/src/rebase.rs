@@ -72,6 +72,7 @@ struct ExecResult {
 
 pub(crate) fn run(root: &Path, options: &RebaseOptions, output: Output) -> anyhow::Result<()> {
     let store = Store::open(root)?;
+    store.register_workspace(&options.place.workspace)?;
     let layers = options.place.layers()?;
     if options.rollback {
         return roll_back(&layers, options, output);

@@ -138,6 +138,7 @@ impl Store {
         let Some(layers) = Layers::open(workspace)? else {
             return Ok(Vec::new());
         };
+        self.register_workspace(workspace)?;
         let mut adopted = Vec::new();
         for look in layers.list()? {
             let held = layers.lock(&look.key, Duration::ZERO)?;

@@ -37,7 +37,8 @@ fn main() -> ExitCode {
                     .covers("LAYER-02")
                     .covers("LAYER-03")
                     .covers("LAYER-06")
-                    .covers("BASE-02"),
+                    .covers("BASE-02")
+                    .covers("BASE-09"),
                 persistence,
             ),
             with(
@@ -149,6 +150,12 @@ fn persistence(world: &World) -> Result<()> {
         serde_json::from_slice(&fs::read(layer(world, OWN)?.join("gen/1/stamp.json"))?)?;
     let name = stamp.pointer("/base/name").and_then(Value::as_str);
     ensure!(name == Some("debian12"), "{stamp}");
+    // No collection takes the base away, whether it is pinned or not.
+    tools(world, &["unpin", "debian12"])?.success()?;
+    let kept = tools(world, &["gc", "--min-age", "0"]);
+    tools(world, &["pin", "debian12"])?.success()?;
+    kept?.success()?;
+    ensure!(snapshot(world, "debian12")?.join("fs/etc").is_dir());
     Ok(())
 }
 

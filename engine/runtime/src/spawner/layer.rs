@@ -48,6 +48,11 @@ impl Spawner {
     ) -> Result<Opened, LaunchError> {
         let view = terminal(plan)?;
         let key = TileKey::of(view.own.id.as_str());
+        let store = self.store()?;
+        // Before a stamp, so that no collection misses it.
+        store
+            .register_workspace(view.root.as_ref())
+            .map_err(|error| failed(error.into()))?;
         let layers = Layers::create(view.root.as_ref()).map_err(failed)?;
         // Before a stamp says so: a collection keeps what layers of known workspaces are built on.
         self.store()?
@@ -64,7 +69,7 @@ impl Spawner {
                     end(&holder)?;
                 }
                 let new = NewLayer {
-                    base: self.stamped(plan)?,
+                    base: stamped(&store, plan)?,
                     tile: Some(view.own.id.as_str().to_owned()),
                     first_id: first,
                 };
@@ -79,7 +84,7 @@ impl Spawner {
             }
             LayerChoice::Unfinished(number) => layers.unfinished(&key, number).map_err(failed)?,
         };
-        self.check_base(plan, &generation)?;
+        check_base(&store, plan, &generation)?;
         generation.give_to(first).map_err(failed)?;
         generation
             .put_on(placed.placement.base.as_ref())
@@ -89,59 +94,61 @@ impl Spawner {
         Ok(Opened { path, lock })
     }
 
-    /// Refuses any base but the one that the layer was built on (BASE-04, BASE-14).
-    fn check_base(&self, plan: &LaunchPlan, generation: &Generation) -> Result<(), LaunchError> {
-        let store = self.store()?;
-        let stamped = &generation.stamp().base;
-        let found = store.resolve_stamped(stamped).map_err(|error| {
-            tracing::error!(%error, "the bases cannot be read");
-            engine("bases", 0)
-        })?;
-        match found {
-            None => Err(LaunchError::Unavailable {
-                component: Component::Base,
-                hint: "the base of this tile's layer is not installed: reset the terminal, or \
-                       import that base again"
-                    .to_owned(),
-            }),
-            Some(base) if base.chain.as_str() == plan.base.as_str() => Ok(()),
-            Some(base) => Err(LaunchError::Refused {
-                code: "PLAN_BASE".to_owned(),
-                message: format!(
-                    "the tile's layer is built on {}: run on that base, rebase it or reset it",
-                    base.name
-                ),
-            }),
-        }
-    }
-
-    /// What a new layer on the plan's base is stamped with.
-    fn stamped(&self, plan: &LaunchPlan) -> Result<StampedBase, LaunchError> {
-        let fail = |error: &dyn std::fmt::Display| {
-            tracing::error!(%error, "the bases cannot be read");
-            engine("bases", 0)
-        };
-        let store = self.store()?;
-        let bases = store.bases().map_err(|error| fail(&error))?;
-        let chain = Digest::parse(plan.base.as_str()).map_err(|error| fail(&error))?;
-        let named = bases.into_iter().find(|base| base.chain == chain);
-        Ok(named.map_or_else(
-            || StampedBase {
-                name: None,
-                version: chain.hex().chars().take(12).collect(),
-                manifest_digest: None,
-                chain_id: Some(chain.clone()),
-            },
-            |base| StampedBase::of(&base),
-        ))
-    }
-
     fn store(&self) -> Result<Store, LaunchError> {
         Store::open(self.root.as_str()).map_err(|error| {
             tracing::error!(%error, "the store cannot be opened");
             engine("store", 0)
         })
     }
+}
+
+/// Refuses any base but the one that the layer was built on (BASE-04, BASE-14).
+fn check_base(
+    store: &Store,
+    plan: &LaunchPlan,
+    generation: &Generation,
+) -> Result<(), LaunchError> {
+    let stamped = &generation.stamp().base;
+    let found = store.resolve_stamped(stamped).map_err(|error| {
+        tracing::error!(%error, "the bases cannot be read");
+        engine("bases", 0)
+    })?;
+    match found {
+        None => Err(LaunchError::Unavailable {
+            component: Component::Base,
+            hint: "the base of this tile's layer is not installed: reset the terminal, or \
+                   import that base again"
+                .to_owned(),
+        }),
+        Some(base) if base.chain.as_str() == plan.base.as_str() => Ok(()),
+        Some(base) => Err(LaunchError::Refused {
+            code: "PLAN_BASE".to_owned(),
+            message: format!(
+                "the tile's layer is built on {}: run on that base, rebase it or reset it",
+                base.name
+            ),
+        }),
+    }
+}
+
+/// What a new layer on the plan's base is stamped with.
+fn stamped(store: &Store, plan: &LaunchPlan) -> Result<StampedBase, LaunchError> {
+    let fail = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "the bases cannot be read");
+        engine("bases", 0)
+    };
+    let bases = store.bases().map_err(|error| fail(&error))?;
+    let chain = Digest::parse(plan.base.as_str()).map_err(|error| fail(&error))?;
+    let named = bases.into_iter().find(|base| base.chain == chain);
+    Ok(named.map_or_else(
+        || StampedBase {
+            name: None,
+            version: chain.hex().chars().take(12).collect(),
+            manifest_digest: None,
+            chain_id: Some(chain.clone()),
+        },
+        |base| StampedBase::of(&base),
+    ))
 }
 
 fn terminal(plan: &LaunchPlan) -> Result<&WorkspaceView, LaunchError> {
