@@ -65,7 +65,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
 ];
 
 /// What must not be anywhere below a crate.
-const ABSENT: [(&str, &[&str]); 10] = [
+const ABSENT: [(&str, &[&str]); 11] = [
     (
         "casemate-guard-plan",
         &["tokio", "rustix", "nix", "oci-spec", "axum"],
@@ -84,7 +84,18 @@ const ABSENT: [(&str, &[&str]); 10] = [
     ),
     (
         "casemate-rootfs",
-        &["tokio", "axum", "hyper", "casemate-bundles", "libcontainer"],
+        &[
+            "tokio",
+            "axum",
+            "hyper",
+            "ureq",
+            "casemate-bundles",
+            "libcontainer",
+        ],
+    ),
+    (
+        "casemate-registry",
+        &["tokio", "hyper", "openssl-sys", "aws-lc-sys"],
     ),
     ("rootfs-tools", &["libcontainer"]),
     ("casemate", &["libcontainer", "libcgroups"]),

@@ -26,6 +26,13 @@ fn a_base_built_on_one_machine_is_imported_on_another() {
     );
     assert_eq!(world.bases("other")[0]["pinned"], true);
 
+    // What is there is not fetched again.
+    let proxy = Proxy::start(&server.host, u64::MAX);
+    let again = format!("docker://{}/team/d:1", proxy.host);
+    let known = world.ours("other", &["import", "--name", "again", &again]);
+    assert_eq!(known["manifest"], was["manifest"]);
+    assert!(proxy.bytes.load(Ordering::Relaxed) < 16 * 1024);
+
     // Pinned to a digest it is the same, whatever the tag becomes.
     let digest = was["manifest"].as_str().unwrap();
     let exactly = format!("docker://{}/team/d:1@{digest}", server.host);
@@ -60,7 +67,7 @@ fn a_base_built_on_one_machine_is_imported_on_another() {
         66,
         "has no such image",
     );
-    assert_eq!(world.bases("other").len(), 1);
+    assert_eq!(world.bases("other").len(), 2);
 }
 
 #[test]
@@ -228,6 +235,50 @@ fn tls_is_checked_and_plain_http_stays_on_this_machine() {
     let mut other = world.command("third", &["import", "--name", "d", &named]);
     other.env("SSL_CERT_FILE", world.path("ca.pem"));
     failed(&other.output().unwrap(), 69, "is not trusted");
+}
+
+#[test]
+fn plain_http_leaves_this_machine_only_where_it_is_allowed() {
+    let world = World::with_base();
+    let config = format!(
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
+         http: {{addr: '192.0.2.1:5000', secret: x}}\n",
+        world.text("registry")
+    );
+    fs::write(world.path("registry.yml"), config).unwrap();
+    // A network of its own, in which the address is no loopback address, but leads nowhere else.
+    let script = r#"
+        set -e
+        ip link set lo up
+        ip address add 192.0.2.1/32 dev lo
+        docker-registry serve registry.yml >/dev/null 2>&1 &
+        server=$!
+        trap 'kill $server' EXIT
+        for try in 1 2 3 4 5 6 7 8 9 10; do
+            curl -s -o /dev/null http://192.0.2.1:5000/v2/ && break
+            sleep 0.3
+        done
+        "$1" push d docker://192.0.2.1:5000/d:1 2>refused && exit 1
+        [ $? = 69 ]
+        "$1" push --insecure d docker://192.0.2.1:5000/d:1
+    "#;
+    let output = std::process::Command::new("unshare")
+        .args(["--net", "sh", "-c", script, "sh"])
+        .arg(env!("CARGO_BIN_EXE_rootfs-tools"))
+        .env("CASEMATE_ROOT", world.path("root"))
+        .env_remove("http_proxy")
+        .env_remove("https_proxy")
+        .env_remove("all_proxy")
+        .env_remove("HTTP_PROXY")
+        .env_remove("HTTPS_PROXY")
+        .env_remove("ALL_PROXY")
+        .current_dir(world.path(""))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let refused = fs::read_to_string(world.path("refused")).unwrap();
+    assert!(refused.contains("only --insecure allows that"), "{refused}");
 }
 
 #[test]
