@@ -38,8 +38,8 @@ use casemate_protocol::{
 };
 use casemate_sys::{memfd, socket};
 
-/// Nothing takes longer than this.
-pub const LIMIT: Duration = Duration::from_secs(30);
+/// Nothing takes longer than this, on an emulated machine either.
+pub const LIMIT: Duration = Duration::from_mins(2);
 
 pub struct World {
     pub dir: tempfile::TempDir,
