@@ -29,6 +29,7 @@ test: ## sets up and runs the whole suite (root)
 soak: ## the suite with its long counts (root)
 	@deploy/need
 	@deploy/packages test
+	@deploy/packages soak
 	@CASEMATE_SOAK=1 deploy/test
 
 check: ## formats, lints and generated files, changing nothing
