@@ -402,3 +402,59 @@ pub(crate) fn check_platform(
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn manifest() -> String {
+        let entry = |media_type: &str| json!({ "mediaType": media_type, "digest": Digest::of(b""), "size": 0 });
+        json!({
+            "schemaVersion": 2,
+            "mediaType": oci::MANIFEST,
+            "config": entry(oci::CONFIG),
+            "layers": [entry(oci::LAYER_ZSTD), entry(oci::LAYER_GZIP)],
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn general_words_say_nothing_and_others_must_agree() {
+        let parse = |announced: Option<&str>| {
+            Document::parse(&Received {
+                media_type: announced.map(str::to_owned),
+                bytes: manifest().into_bytes(),
+            })
+        };
+        for agreed in [None, Some("application/json"), Some(oci::MANIFEST)] {
+            assert!(
+                matches!(parse(agreed), Ok(Document::Manifest(_))),
+                "{agreed:?}"
+            );
+        }
+        for other in [DOCKER_MANIFEST, oci::INDEX, "text/html"] {
+            let refused = parse(Some(other));
+            assert!(
+                matches!(refused, Err(DocumentError::Ambiguous { .. })),
+                "{other}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_document_is_read_or_refused(at in 0usize..400, byte in any::<u8>()) {
+            let mut bytes = manifest().into_bytes();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let received = Received { media_type: None, bytes };
+            if let Ok(Document::Manifest(manifest)) = Document::parse(&received) {
+                prop_assert_eq!(manifest.blob.digest, Digest::of(&received.bytes));
+                prop_assert!(manifest.layers.len() <= 2);
+            }
+        }
+    }
+}
