@@ -9,8 +9,8 @@ mod import;
 mod layers;
 mod listing;
 mod progress;
-mod registry;
 mod rebase;
+mod registry;
 mod upkeep;
 
 use std::process::ExitCode;
