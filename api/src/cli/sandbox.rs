@@ -108,18 +108,18 @@ pub(super) fn plan(
     (stdio, layer): (Stdio, Option<LayerChoice>),
 ) -> Result<Planned, CliError> {
     let config = &invocation.config;
-    let base = match (layer, &wanted.kind, &wanted.base) {
-        (Some(LayerChoice::Current), Kind::Terminal { tile, .. }, None) => {
-            base_of_layer(config, tile)?
-        }
-        (_, _, named) => resolve_base(config, named.as_deref())?,
-    };
     let has_tile = wanted.has_tile();
     let run = RunId::new(IdKind::Run).map_err(|error| CliError::Failed(error.to_string()))?;
     let engine = config.engine(
         SpawnerMode::Private,
         config.workspace.clone().filter(|_| has_tile),
     )?;
+    let base = match (layer, &wanted.kind, &wanted.base) {
+        (Some(LayerChoice::Current), Kind::Terminal { tile, .. }, None) => {
+            base_of_layer(config, tile)?
+        }
+        (_, _, named) => resolve_base(config, named.as_deref())?,
+    };
     let payload = Payload {
         id: run.container().clone(),
         base,
