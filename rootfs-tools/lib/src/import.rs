@@ -395,7 +395,13 @@ fn unpack_snapshot(
 pub(crate) fn unpack_again(snapshot: &Path, layers: &[LayerFile]) -> Result<(), ImportError> {
     let mut notices = Notices::default();
     // A root file system has no marks: it comes out the same.
-    unpack_to(snapshot, layers, Marks::Applied, (&mut notices, &mut |_| {})).map(drop)
+    unpack_to(
+        snapshot,
+        layers,
+        Marks::Applied,
+        (&mut notices, &mut |_| {}),
+    )
+    .map(drop)
 }
 
 fn unpack_to(
