@@ -40,8 +40,8 @@ pub(crate) enum BuildError {
 /// subreaper. `make` runs in the groups, in a copy of the caller.
 pub(crate) fn build<E: std::error::Error>(
     groups: &Groups,
-    make: impl FnOnce() -> std::result::Result<Pid, E>,
-) -> std::result::Result<Pid, BuildError> {
+    make: impl FnOnce() -> Result<Pid, E>,
+) -> Result<Pid, BuildError> {
     let (answers, answer) = casemate_sys::descriptor::pipe()?;
     let builder = match process::fork_into(groups.unified())? {
         Fork::Parent(builder) => builder,
@@ -71,7 +71,7 @@ pub(crate) fn build<E: std::error::Error>(
 
 fn enter_and_make<E: std::error::Error>(
     groups: &Groups,
-    make: impl FnOnce() -> std::result::Result<Pid, E>,
+    make: impl FnOnce() -> Result<Pid, E>,
 ) -> Answer {
     let made = groups
         .enter()
