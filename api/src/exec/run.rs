@@ -354,8 +354,8 @@ async fn drive(
     };
     let connection = launched.connection;
     let result = cancellable(run_to_end(&connection, streams), &connection, cancelled).await;
-    // Nobody has to wait for its mounts and groups to go.
-    tokio::spawn(async move { leave(&connection).await });
+    // With the answer everything is free again: its ids, mounts and groups.
+    leave(&connection).await;
     let (record, stdout, stderr) = match result {
         Ok(output) => (output.record, output.stdout, output.stderr),
         Err(RunError::Lost) => {
