@@ -35,6 +35,11 @@ impl Upgrade {
             root: dir.join("root"),
             packages: dir.join("packages"),
         };
+        // Workspaces of earlier tests, which are gone.
+        match fs::remove_dir_all(upgrade.root.join("workspaces")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _none_left => {}
+        }
         for (release, name) in RELEASES {
             if !upgrade
                 .root

@@ -103,14 +103,21 @@ fn bind_each(targets: &Targets, scratch: &Scratch, recursive: u64, remount: bool
             word(&mount(&source_text, &copy, "", BIND | recursive, "")),
         );
         if remount {
-            row.note(
-                "remount",
-                word(&mount("none", &copy, "", REMOUNT | BIND, "")),
-            );
+            remount_copy(&mut row, &copy);
         }
         row.merge(targets.look_at(&source, &copy));
     }
     row
+}
+
+/// Without its flags, and with those that are locked where the source is the host's.
+fn remount_copy(row: &mut Row, copy: &Path) {
+    for flags in [0, libc::MS_NOSUID | libc::MS_NODEV] {
+        row.note(
+            "remount",
+            word(&mount("none", copy, "", REMOUNT | BIND | flags, "")),
+        );
+    }
 }
 
 fn bind_one(targets: &Targets, scratch: &Scratch) -> Row {
@@ -128,10 +135,7 @@ fn bind_remount(targets: &Targets, scratch: &Scratch) -> Row {
         let copy = scratch.dir(&format!("m{index}"));
         let source = point.display().to_string();
         recursive.note("bind", word(&mount(&source, &copy, "", BIND | REC, "")));
-        recursive.note(
-            "remount",
-            word(&mount("none", &copy, "", REMOUNT | BIND, "")),
-        );
+        remount_copy(&mut recursive, &copy);
         recursive.merge(targets.look_at(&point, &copy));
     }
     row.merge(recursive);
