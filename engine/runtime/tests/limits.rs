@@ -71,11 +71,11 @@ fn what_was_used_is_what_the_payload_took() {
     assert_eq!(ended.record.reason, exited(0));
     let usage = ended.record.usage;
     let memory = usage.memory_peak_bytes.unwrap();
-    assert!((20_000_000..128 << 20).contains(&memory), "{usage:?}");
+    assert!((20_000_000..=128 << 20).contains(&memory), "{usage:?}");
     let pids = usage.pids_peak.unwrap();
     assert!((7..64).contains(&pids), "{usage:?}");
     let cpu = usage.cpu_ms.unwrap();
-    assert!((10..20_000).contains(&cpu), "{usage:?}");
+    assert!((10..120_000).contains(&cpu), "{usage:?}");
     // Somebody else's use is not this run's.
     let idle = world.run(&Ask::sh("true")).record.usage;
     assert!(idle.memory_peak_bytes.unwrap() < memory, "{idle:?}");
@@ -106,8 +106,9 @@ fn processor_time_is_held_to_the_quota() {
     let (after, took) = (used(), start.elapsed());
     // A tenth, and the quota of a period that had begun.
     let most = took / 10 + Duration::from_millis(30);
-    assert!(after - before <= most, "{:?} of {took:?}", after - before);
-    assert!(after > before, "it does not run");
+    let used = after.checked_sub(before).unwrap();
+    assert!(used <= most, "{used:?} of {took:?}");
+    assert!(!used.is_zero(), "it does not run");
     connection.send(&ToKeeper::Signal {
         name: SignalName::Kill,
     });

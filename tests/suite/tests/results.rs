@@ -153,6 +153,21 @@ fn status(result: &RunResult) -> Result<i32> {
     })
 }
 
+/// The reply comes when the tree is gone; the keeper may take a moment more.
+fn as_before(world: &World, before: &leaks::Counts) -> Result<()> {
+    let mut after = before.clone();
+    let unchanged = || {
+        after = leaks::count(&world.run_dir).unwrap_or_else(|_gone| after.clone());
+        after == *before
+    };
+    eventually(
+        Duration::from_secs(10),
+        "everything of the run is gone",
+        unchanged,
+    )
+    .with_context(|| format!("before {before:?}, after {after:?}"))
+}
+
 fn main() -> ExitCode {
     suite(|| {
         let suite = Arc::new(Suite {
@@ -166,19 +181,7 @@ fn main() -> ExitCode {
                 let world = &suite.world;
                 let before = leaks::count(&world.run_dir)?;
                 body(&caller)?;
-                // The reply comes when the tree is gone; the keeper may take a moment more.
-                let mut after = before.clone();
-                eventually(
-                    Duration::from_secs(10),
-                    "everything of the run is gone",
-                    || {
-                        leaks::count(&world.run_dir).is_ok_and(|now| {
-                            after = now;
-                            after == before
-                        })
-                    },
-                )
-                .with_context(|| format!("before {before:?}, after {after:?}"))
+                as_before(world, &before)
             })
         };
         let mut trials = Vec::new();
