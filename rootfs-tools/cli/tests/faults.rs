@@ -167,10 +167,7 @@ impl World {
             let points: Vec<usize> = if soak() {
                 (1..=count).collect()
             } else {
-                [1, count / 2, count]
-                    .into_iter()
-                    .filter(|n| *n > 0)
-                    .collect()
+                [count / 2, count].into_iter().filter(|n| *n > 0).collect()
             };
             for n in points {
                 let at = format!("{arguments:?} at {call} {n} of {count}");

@@ -344,7 +344,7 @@ const CALLS: [&str; 4] = [
 fn a_killed_rebase_leaves_the_old_generation() {
     let mut kills = 0;
     for calls in CALLS {
-        for at in (1..).step_by(step(41)) {
+        for at in (1..).step_by(step(71)) {
             let temp = tempfile::tempdir().unwrap();
             let world = World::create(temp.path());
             world.use_layer();
@@ -373,7 +373,7 @@ fn a_killed_rebase_leaves_the_old_generation() {
 fn a_killed_reset_leaves_the_layer_whole_or_empty() {
     let mut kills = 0;
     for calls in CALLS {
-        for at in (1..).step_by(step(5)) {
+        for at in (1..).step_by(step(9)) {
             let temp = tempfile::tempdir().unwrap();
             let world = World::create(temp.path());
             world.use_layer();
