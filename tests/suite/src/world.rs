@@ -18,7 +18,7 @@ use crate::workspace::Workspace;
 /// First id of the spare range; no machine's `/etc/subuid` hands these out.
 const SPARE_FIRST: u32 = 0x5000_0000;
 /// Slices of one world.
-pub const SLICES: u32 = 32;
+pub const SLICES: u32 = 64;
 /// Worlds that can live at the same time.
 const WORLDS: u32 = 128;
 /// Name of the base.
