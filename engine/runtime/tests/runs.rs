@@ -202,6 +202,26 @@ fn cancel_gives_the_payload_time_to_end() {
     assert!(start.elapsed() < Duration::from_secs(12));
 }
 
+/// It dies with its whole tree, and says nothing: as when the kernel is out of memory.
+#[test]
+fn a_killed_first_process_is_noticed_at_once() {
+    let mut world = World::start();
+    let ask = Ask::sh("echo ready; sleep 1000").stream();
+    let mut connection = world.launch(&ask);
+    connection.attach(AttachMode::Write);
+    connection.until("ready\n");
+    let start = Instant::now();
+    let first = world.processes(&ask.id).into_iter().min().unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-9", &first.to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    let ended = connection.end();
+    assert_eq!(ended.record.reason, ExitReason::Signaled { signal: 9 });
+    assert!(start.elapsed() < Duration::from_secs(5));
+    world.assert_nothing_left(&ask.id);
+}
+
 #[test]
 fn a_signal_goes_to_the_payload() {
     let mut world = World::start();

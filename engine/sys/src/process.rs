@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 pub use rustix::process::Pid;
 use rustix::process::{DumpableBehavior, PidfdFlags, WaitOptions, WaitStatus};
@@ -171,13 +172,19 @@ pub fn pidfd_open(pid: Pid) -> Result<OwnedFd> {
         .map_err(Error::of("pidfd_open", || format!("{pid}, 0")))
 }
 
-/// Whether the process behind a pidfd has not been waited for yet; with it alive, its number cannot
-/// have been given to another process.
+/// Whether the process behind a pidfd still runs; while it does, its number cannot have been given
+/// to another process. One that has ended and was not waited for does not run: it is readable
+/// (`pidfd_open(2)`), but signal 0 would reach it.
 pub fn pidfd_is_alive(pidfd: impl AsFd) -> Result<bool> {
-    match pidfd_send(pidfd, 0) {
-        Ok(()) => Ok(true),
-        Err(error) if error.errno() == Errno::SRCH => Ok(false),
-        Err(error) => Err(error),
+    let pidfd = pidfd.as_fd();
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now))) {
+        Ok(ready) => Ok(ready == 0),
+        Err(errno) => Err(Error::new("ppoll", "pidfd", errno)),
     }
 }
 
