@@ -64,9 +64,16 @@ impl Upgrade {
 fn base(programs: &Programs, root: &Path, (release, name): (&str, &str), dir: &Path) -> Result<()> {
     fs::create_dir_all(dir)?;
     let tar = dir.join(format!("{release}.tar"));
-    let mut command = Command::new("mmdebstrap");
-    command.args(["--variant=minbase", release]).arg(&tar);
-    run(&mut command, PATIENCE)?.success()?;
+    // `deploy/test` may have made it.
+    if !tar.is_file() {
+        let unfinished = dir.join(format!("{release}.new.tar"));
+        let mut command = Command::new("mmdebstrap");
+        command
+            .args(["--variant=minbase", release])
+            .arg(&unfinished);
+        run(&mut command, PATIENCE)?.success()?;
+        fs::rename(unfinished, &tar)?;
+    }
     let mut command = programs.command("rootfs-tools");
     command.arg("--root").arg(root);
     command.args(["import", "--name", name]).arg(&tar);
