@@ -53,10 +53,9 @@ fn main() -> ExitCode {
             .map_err(|error| error.to_string()),
         Command::Stage(command) => stage::run(command)
             .map(|()| 0)
-            .map_err(|error| keeper::chain(&error)),
-        Command::Oci(command) => {
-            oci::dispatch(&arguments.global, command).map_err(|error| keeper::chain(&error))
-        }
+            .map_err(|error| casemate_sys::error::chain(&error)),
+        Command::Oci(command) => oci::dispatch(&arguments.global, command)
+            .map_err(|error| casemate_sys::error::chain(&error)),
     };
     match done {
         Ok(status) => ExitCode::from(status),

@@ -4,6 +4,18 @@ use std::fmt;
 
 use rustix::io::Errno;
 
+/// An error with its causes on one line, for the log or an operator.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
 /// What every function of this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
 

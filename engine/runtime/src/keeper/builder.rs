@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io::Write as _;
 
 use casemate_sys::Error;
+use casemate_sys::error::chain;
 use casemate_sys::process::{self, Fork, Pid};
+use libcontainer::container::Container;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -69,14 +71,19 @@ pub(crate) fn build<E: std::error::Error>(
     }
 }
 
+/// The first process of a created container.
+pub(crate) fn first_process(container: &Container) -> Option<Pid> {
+    Pid::from_raw(container.pid()?.as_raw())
+}
+
 fn enter_and_make<E: std::error::Error>(
     groups: &Groups,
     make: impl FnOnce() -> Result<Pid, E>,
 ) -> Answer {
     let made = groups
         .enter()
-        .map_err(|error| super::chain(&error))
-        .and_then(|()| make().map_err(|error| super::chain(&error)));
+        .map_err(|error| chain(&error))
+        .and_then(|()| make().map_err(|error| chain(&error)));
     match made {
         Ok(pid) => Answer::Created(pid.as_raw_nonzero().get()),
         Err(mut why) => {

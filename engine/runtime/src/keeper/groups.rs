@@ -141,18 +141,23 @@ impl Parents {
     /// Kills whatever is in the group of a sandbox; what is returned says when that is gone. `None`
     /// where there is no group.
     pub(crate) fn kill(&self, id: &str) -> Result<Option<Events>> {
-        let group = self
-            .unified
-            .open_child(PARENT)
-            .and_then(|parent| parent.open_child(id));
-        let group = match group {
-            Ok(group) => group,
-            Err(error) if error.errno() == Errno::NOENT => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let events = Events::open(&group)?;
-        group.kill()?;
-        Ok(Some(events))
+        kill(
+            self.unified
+                .open_child(PARENT)
+                .and_then(|parent| parent.open_child(id)),
+        )
+    }
+
+    /// The same by the path of the group below the hierarchy's root: an earlier engine may have
+    /// begun in another one. A path that is not that of the sandbox's own group is refused with
+    /// `EINVAL`.
+    pub(crate) fn kill_at(&self, path: &Path, id: &str) -> Result<Option<Events>> {
+        let below = path.strip_prefix("/").unwrap_or(path);
+        if !is_sandbox(below, id) {
+            let what = format!("{}: no sandbox's group", below.display());
+            return Err(Error::new("cgroup.kill", what, Errno::INVAL));
+        }
+        kill(Group::open(&self.unified_mount, below))
     }
 
     /// Removes the groups of a sandbox; groups that are not there are no failure. A keeper that has
@@ -209,8 +214,21 @@ pub(crate) fn show_unified(parents: &Parents, path: &Path) -> Result<()> {
         .try_for_each(|file| mount::bind(Path::new("/dev/null"), &group.join(file)))
 }
 
+fn kill(group: Result<Group>) -> Result<Option<Events>> {
+    let kill = |group: Group| {
+        let events = Events::open(&group)?;
+        group.kill().map(|()| events)
+    };
+    match group.and_then(kill) {
+        Ok(events) => Ok(Some(events)),
+        // Not there, or removed in between.
+        Err(error) if matches!(error.errno(), Errno::NOENT | Errno::NODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether a path below the hierarchy's root is that of a sandbox's own group.
-pub(crate) fn is_sandbox(below: &Path, id: &str) -> bool {
+fn is_sandbox(below: &Path, id: &str) -> bool {
     let plain = below
         .components()
         .all(|part| matches!(part, std::path::Component::Normal(_)));

@@ -27,6 +27,7 @@ use casemate_bundles::{
 };
 use casemate_protocol::{ExitRecord, FromKeeper, LaunchError, StreamTotals};
 use casemate_sys::dir::{Dir, Owner};
+use casemate_sys::error::chain;
 use casemate_sys::{Error, Result, mount, socket};
 use clients::Clients;
 use groups::{Groups, Parents};
@@ -144,18 +145,6 @@ pub(crate) fn run(order: Order, around: Surroundings<'_>) -> u8 {
             1
         }
     }
-}
-
-/// An error with its causes, for the log.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// What is left of an order when the sandbox has ended.

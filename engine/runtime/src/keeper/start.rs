@@ -118,9 +118,7 @@ fn make(
         .with_systemd(false)
         .with_detach(true)
         .build()?;
-    container
-        .pid()
-        .and_then(|pid| Pid::from_raw(pid.as_raw()))
+    builder::first_process(&container)
         .ok_or_else(|| LibcontainerError::Other("it has no process".to_owned()))
 }
 

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::{Command, Create, Global, ListFormat, OciError, bundle, run};
+use crate::keeper::builder::first_process;
 
 /// Does one command; returns the exit status.
 pub(crate) fn dispatch(global: &Global, command: Command) -> Result<u8, OciError> {
@@ -188,8 +189,6 @@ fn print(line: &str) -> Result<(), OciError> {
 
 /// The first process of a created container.
 pub(super) fn init_of(container: &Container) -> Result<Pid, OciError> {
-    container
-        .pid()
-        .and_then(|pid| Pid::from_raw(pid.as_raw()))
+    first_process(container)
         .ok_or_else(|| OciError::Call(Error::new("wait4", "no process", Errno::CHILD)))
 }

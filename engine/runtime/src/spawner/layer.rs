@@ -2,23 +2,21 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use casemate_bundles::{Component, HostPath, LaunchPlan, Profile, WorkspaceView};
 use casemate_protocol::{LaunchError, LayerChoice};
 use casemate_rootfs::layer::{Generation, LayerError, Layers, NewLayer, StampedBase, TileKey};
 use casemate_rootfs::{Digest, Store};
-use casemate_sys::cgroup::{Group, hierarchies};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::Spawner;
 use super::place::{Placed, engine};
-use crate::keeper::groups;
+use crate::keeper::groups::Parents;
 
 /// How long what a dead holder has left may take to die.
 const KILL: Duration = Duration::from_millis(500);
-const TICK: Duration = Duration::from_millis(5);
 
 /// A layer that is ready to be mounted.
 #[derive(Debug)]
@@ -66,7 +64,7 @@ impl Spawner {
             LayerChoice::Current => {
                 let held = layers.lock(&key, Duration::ZERO).map_err(failed)?;
                 if let Some(holder) = held.holder().map_err(failed)? {
-                    end(&holder)?;
+                    end(&self.parents, &holder)?;
                 }
                 let new = NewLayer {
                     base: stamped(&store, plan)?,
@@ -162,43 +160,24 @@ fn terminal(plan: &LaunchPlan) -> Result<&WorkspaceView, LaunchError> {
 }
 
 /// Kills what a holder that died has left. While something of it lives, the layer is mounted.
-fn end(holder: &[u8]) -> Result<(), LaunchError> {
+fn end(parents: &Parents, holder: &[u8]) -> Result<(), LaunchError> {
     let Ok(holder) = serde_json::from_slice::<Holder>(holder) else {
         tracing::warn!("a layer's holder has left no readable record");
         return Ok(());
     };
-    let kill = || -> casemate_sys::Result<bool> {
-        let Some(unified) = hierarchies()?
-            .into_iter()
-            .find(|one| one.controllers.is_empty())
-        else {
-            return Ok(true);
-        };
-        let below = holder.cgroup.strip_prefix("/").unwrap_or(&holder.cgroup);
+    let killed = parents
+        .kill_at(&holder.cgroup, &holder.id)
+        .and_then(|events| events.map_or(Ok(()), |events| events.wait_empty(KILL)));
+    match killed {
+        Ok(()) => Ok(()),
+        Err(error) if error.errno() == Errno::BUSY => {
+            Err(busy("what the tile's last terminal has left"))
+        }
         // The record is the service's to write: it must not name a group of anybody else.
-        if !groups::is_sandbox(below, &holder.id) {
-            tracing::warn!("a layer's holder has left a record of no sandbox");
-            return Ok(true);
+        Err(error) if error.errno() == Errno::INVAL => {
+            tracing::warn!(%error, "a layer's holder has left a record of no sandbox");
+            Ok(())
         }
-        let group = match Group::open(&unified.mount, below) {
-            Err(error) if error.errno() == Errno::NOENT => return Ok(true),
-            opened => opened?,
-        };
-        group.kill()?;
-        let until = Instant::now() + KILL;
-        while group.populated()? {
-            if Instant::now() >= until {
-                return Ok(false);
-            }
-            std::thread::sleep(TICK);
-        }
-        Ok(true)
-    };
-    match kill() {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(busy("what the tile's last terminal has left")),
-        // Removed in between.
-        Err(error) if error.errno() == Errno::NODEV => Ok(()),
         Err(error) => {
             tracing::error!(%error, "what a dead holder has left was not killed");
             Err(engine("layer", error.errno().raw_os_error()))
@@ -228,7 +207,10 @@ fn failed(error: LayerError) -> LaunchError {
         | LayerError::MissingBase { .. }
         | LayerError::NoOlder(_)
         | LayerError::Store(_) => {
-            tracing::error!(error = crate::keeper::chain(&error), "layer cannot be used");
+            tracing::error!(
+                error = casemate_sys::error::chain(&error),
+                "layer cannot be used"
+            );
             engine("layer", 0)
         }
     }
