@@ -83,11 +83,7 @@ pub(crate) fn ingest_archive(
     path: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Layer, IngestError> {
-    let counted = Counted {
-        input,
-        bytes: 0,
-        progress,
-    };
+    let counted = Counted::new(input, progress);
     let (compression, input) = decode::detect(counted).map_err(IngestError::Read)?;
     match compression {
         Compression::Gzip | Compression::Zstd => keep(input, path, compression),
@@ -162,14 +158,33 @@ fn finish(writer: BlobWriter, diff_id: Digest, path: &Path) -> Result<Layer, Ing
     })
 }
 
-/// Reports how much of an input has been read.
-struct Counted<'a> {
-    input: &'a mut dyn Read,
+/// An input that reports how much of it has been read.
+pub struct Counted<'a, R> {
+    input: R,
     bytes: u64,
     progress: &'a mut dyn FnMut(u64),
 }
 
-impl Read for Counted<'_> {
+impl<'a, R> Counted<'a, R> {
+    /// Counts from 0; `progress` gets the bytes so far after each read.
+    pub fn new(input: R, progress: &'a mut dyn FnMut(u64)) -> Self {
+        Self {
+            input,
+            bytes: 0,
+            progress,
+        }
+    }
+}
+
+impl<R> std::fmt::Debug for Counted<'_, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Counted")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Read> Read for Counted<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(buffer)?;
         self.bytes += count as u64;

@@ -65,7 +65,7 @@ pub use generation::IndexDamage;
 pub use hold::{Hold, HoldError};
 pub use image::{Image, ImageError};
 pub use import::{ImportError, Imported, Source, Step};
-pub use ingest::IngestError;
+pub use ingest::{Counted, IngestError};
 pub use layers::LayerError;
 pub use name::{BaseName, NameError};
 pub use notice::{Notice, Notices};

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 
-use casemate_rootfs::Digest;
 use casemate_rootfs::transport::Version;
+use casemate_rootfs::{Counted, Digest};
 use ureq::http::{Method, header};
 
 use crate::error::RegistryError;
@@ -37,11 +37,7 @@ impl Registry {
         self.retrying(|registry| {
             let upload = registry.begin_upload()?;
             let separator = if upload.contains('?') { '&' } else { '?' };
-            let mut content = Counted {
-                input: open().map_err(RegistryError::Read)?,
-                bytes: 0,
-                progress,
-            };
+            let mut content = Counted::new(open().map_err(RegistryError::Read)?, progress);
             let mut call = Call::new(
                 "send a layer or configuration",
                 Method::PUT,
@@ -96,21 +92,5 @@ impl Registry {
                 _ => Err(registry.unexpected(OPERATION, answer)),
             }
         })
-    }
-}
-
-/// Reports how much has been read.
-struct Counted<'a> {
-    input: Box<dyn Read>,
-    bytes: u64,
-    progress: &'a mut dyn FnMut(u64),
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.input.read(buffer)?;
-        self.bytes += count as u64;
-        (self.progress)(self.bytes);
-        Ok(count)
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use casemate_sys::error::chain;
 use serde::Serialize;
 
 use crate::blob::{Blob, BlobError};
@@ -386,17 +387,6 @@ fn read_blob(store: &Store, digest: &Digest) -> Result<(), BlobError> {
     let mut blob = store.blob(digest)?;
     io::copy(&mut blob, &mut io::sink()).map_err(BlobError::Read)?;
     Ok(())
-}
-
-/// The whole chain of an error as one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }
 
 /// A tree in staging.

@@ -46,15 +46,7 @@ impl fmt::Display for Blocked {
         }
         match &self.reason {
             Reason::MissingBase(base) => write!(f, "its base {base} is not installed"),
-            Reason::Unreadable(error) => {
-                write!(f, "{error}")?;
-                let mut cause = std::error::Error::source(error);
-                while let Some(error) = cause {
-                    write!(f, ": {error}")?;
-                    cause = error.source();
-                }
-                Ok(())
-            }
+            Reason::Unreadable(error) => f.write_str(&casemate_sys::error::chain(error)),
         }
     }
 }
